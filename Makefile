@@ -1,0 +1,65 @@
+# One word per task; `make` alone lists them.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.stamp
+CODE = $(wildcard src tests benchmarks)
+
+.DEFAULT_GOAL := help
+.PHONY: help setup up test lint check format bench docs hooks clean
+
+help: ## list these targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+setup: $(STAMP) ## make .venv with everything pinned; skipped while nothing changed
+
+$(STAMP): pyproject.toml requirements/dev.txt
+	@command -v $(PYTHON) >/dev/null || { \
+	  echo "error: $(PYTHON) not found; install Python 3.11 or newer, or name one: make setup PYTHON=python3.12" >&2; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+	  echo "error: Dovetail needs Python 3.11 or newer; $(PYTHON) is $$($(PYTHON) -V 2>&1)" >&2; \
+	  echo "  name a newer one: make setup PYTHON=python3.12" >&2; exit 1; }
+	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { \
+	  echo "error: $(PYTHON) cannot make virtual environments" >&2; \
+	  echo "  on Debian or Ubuntu: apt-get install python3-venv" >&2; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements/dev.txt
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@touch $@
+
+up: setup ## compare three policies on a real trace; writes report.html
+	$(BIN)/dovetail compare philly --cluster 52x8 --policies fifo,sjf,tiresias-l --head 5000 --report report.html
+
+test: setup ## run the tests (more: make test ARGS="-k tiresias")
+	$(BIN)/pytest -n auto $(ARGS)
+
+lint: setup ## format, lint, types, import order; changes nothing
+	$(BIN)/ruff format --check $(CODE)
+	$(BIN)/ruff check $(CODE)
+	$(BIN)/mypy $(CODE)
+	$(BIN)/lint-imports --no-logo
+
+check: lint test ## what a change must pass: lint and test
+
+format: setup ## rewrite the code in the house format, mend what can be mended
+	$(BIN)/ruff check --fix $(CODE)
+	$(BIN)/ruff format $(CODE)
+
+bench: setup ## measure decisions per second against their expected ranges
+	$(BIN)/python -m benchmarks $(ARGS)
+
+docs: setup ## write docs/reference again from the code
+	@mkdir -p docs/reference
+	$(BIN)/typer dovetail.cli.main utils docs --name dovetail --output docs/reference/cli.md
+
+hooks: ## lint before every commit (a git pre-commit hook)
+	@hook="$$(git rev-parse --git-path hooks)/pre-commit"; \
+	  if [ -e "$$hook" ] && ! grep -q 'make lint' "$$hook"; then \
+	    echo "error: $$hook exists and is not ours; add 'make lint' to it by hand" >&2; exit 1; fi; \
+	  mkdir -p "$$(dirname "$$hook")" && printf '#!/bin/sh\nexec make lint\n' > "$$hook" && chmod +x "$$hook" && \
+	  echo "commits now run make lint first ($$hook)"
+
+clean: ## remove all that these targets made
+	rm -rf $(VENV) build dist report.html .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis
+	find $(CODE) -name __pycache__ -type d -prune -exec rm -rf {} +

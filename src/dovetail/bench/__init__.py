@@ -1,0 +1,1 @@
+"""Experiments as grids of runs: tables, figures, reports."""

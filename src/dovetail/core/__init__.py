@@ -1,0 +1,1 @@
+"""Events in, steps out: the only place where the state of a cluster changes."""

@@ -1,0 +1,623 @@
+"""The core: events in, one checked plan, actions out.
+
+It has no clock, no I/O and no chance of its own: the same events give the same steps, byte for byte. A step
+is the only way the state changes. A job that is stopped keeps its devices until `stopped` comes; who was
+given them meanwhile is started then, so stops come before starts whatever the engine's pace.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from heapq import heappop, heappush
+from typing import NamedTuple, cast
+
+from dovetail.core.active import ActiveJob
+from dovetail.core.draft import Draft, Note, Rest
+from dovetail.core.exits import Exits
+from dovetail.core.queue import Queue
+from dovetail.core.room import Room
+from dovetail.model.action import Action, Answer, Rent, Resize, SetPower, Start, Stop
+from dovetail.model.cluster import Cluster
+from dovetail.model.errors import NeverFits, PlanError
+from dovetail.model.event import (
+    CANCELLED,
+    DRAINED,
+    FAILED,
+    FINISHED,
+    NODE_JOINED,
+    NODE_LOST,
+    PRICED,
+    PROGRESSED,
+    RESIZED,
+    STOPPED,
+    SUBMITTED,
+    Event,
+)
+from dovetail.model.grant import Spots
+from dovetail.model.job import Job, Shape
+from dovetail.model.view import Policy, Reservation
+
+_NO_ACTIONS: list[Action] = []
+
+
+class Step(NamedTuple):
+    """What one call of `handle` did."""
+
+    number: int
+    now: int
+    events: list[Event]
+    decided: bool
+    actions: list[Action]
+
+
+class Core:
+    """The state of a cluster, and the policy that runs it. Policies see it as a `View`."""
+
+    __slots__ = (
+        "_closed",
+        "_ever",
+        "_heirs",
+        "_limits",
+        "_lines",
+        "_notes",
+        "_order",
+        "_quantum",
+        "_releasing",
+        "_review_at",
+        "_round_due",
+        "_seq",
+        "_timers",
+        "_yields",
+        "arrived",
+        "calendar",
+        "cluster",
+        "exits",
+        "holds",
+        "jobs",
+        "limited",
+        "memory",
+        "moved",
+        "now",
+        "number",
+        "policy",
+        "prices",
+        "queue",
+        "room",
+        "running",
+        "seed",
+        "used",
+    )
+
+    def __init__(self, cluster: Cluster, policy: Policy, seed: int = 0) -> None:
+        self.cluster = cluster
+        self.policy = policy
+        self.seed = seed
+        self.now = 0
+        self.number = 0
+        self.room = Room(cluster)
+        self.queue = Queue(policy.order.key, policy.group)
+        self.exits = Exits(self.room)
+        self.jobs: dict[str, ActiveJob] = {}
+        self.running: dict[str, ActiveJob] = {}
+        self.used: dict[str, int] = {}
+        self.arrived: list[ActiveJob] = []
+        self.moved = False
+        self.memory: object = None
+        self.calendar: dict[str, Reservation] = {}
+        self.holds: dict[str, tuple[Spots, int]] = {}
+        self.prices: dict[int, float] = {i: node.price for i, node in enumerate(cluster.nodes)}
+        self._order = policy.order
+        self._yields = None if policy.order.drifts else policy.order.yields
+        self._quantum = policy.quantum
+        self._round_due: int | None = None
+        self._review_at: int | None = None
+        self._timers: list[tuple[int, int, ActiveJob]] = []
+        self._releasing: dict[str, Spots] = {}  # devices that a stopping job has not let go of yet
+        self._heirs: dict[str, list[ActiveJob]] = {}  # who was given them meanwhile
+        self._seq = 0
+        self._notes: list[Note] | None = None
+        self._ever: dict[Shape, bool] = {}
+        self._lines: dict[str, tuple[str, ...]] = {}
+        self._limits = {t.name: t.limit * 1000 for t in cluster.tenants.values() if t.limit is not None}
+        self._closed: dict[int, str] = {}
+        self.limited = bool(self._limits)
+
+    # -- the one way in
+
+    def handle(self, now: int, events: list[Event]) -> Step:
+        """Apply what happened up to now; decide if there is something to decide; say what is to be done."""
+        if now < self.now:
+            raise ValueError(f"time went back from {self.now} to {now}")
+        self.now = now
+        self.number += 1
+        actions: list[Action] = []
+        for event in events:
+            kind = event[1]
+            if kind == SUBMITTED:
+                self._submitted(event[4])
+            elif kind == FINISHED:
+                self._over(event[0], event[2], event[3], None, actions)
+            else:
+                self._apply(event, actions)
+        if self._timers or self.holds:
+            self._ring(now)
+        if self._review_at is not None and self._review_at <= now:
+            self._review_at = None
+            self.moved = True
+        if not self.moved and not self.arrived:
+            return Step(self.number, now, events, False, actions)
+        if self._quantum is not None and now % self._quantum:
+            self._round_due = now - now % self._quantum + self._quantum
+            return Step(self.number, now, events, False, actions)
+        self._round_due = None
+        self._commit(cast("Draft", self.policy.decide(self)), actions)
+        self.arrived = []
+        self.moved = False
+        return Step(self.number, now, events, True, actions)
+
+    def wake(self, time: int) -> int:
+        """When the core wants to hear of something that happens at `time`: then, or at the round's end."""
+        quantum = self._quantum
+        if quantum is None or self._releasing:
+            return time
+        return time + -time % quantum
+
+    @property
+    def alarm(self) -> int | None:
+        """When to call `handle` if nothing happens before."""
+        timers = self._timers
+        if not timers and self._review_at is None and self._round_due is None and not self.holds:
+            return None
+        while timers and timers[0][2].timer is not timers[0]:
+            heappop(timers)
+        times = [t for t in (self._review_at, self._round_due) if t is not None]
+        if timers:
+            times.append(self.wake(timers[0][0]))
+        if self.holds:
+            times.append(min(until for _, until in self.holds.values()))
+        return min(times) if times else None
+
+    # -- what a policy sees besides the attributes
+
+    def draft(self) -> Draft:
+        return Draft(self, self._notes)
+
+    def abandon(self, draft: Draft) -> None:
+        """Undo a draft that shall not be."""
+        draft.undo()
+
+    def notes(self) -> list[Note]:
+        """Decide, keep nothing of it, and tell why each job that was asked for was passed over."""
+        arrived, moved, number = self.arrived, self.moved, self.number
+        self._notes, self.moved = [], True
+        try:
+            self.abandon(cast("Draft", self.policy.decide(self)))
+            return self._notes
+        finally:
+            self._notes, self.arrived, self.moved, self.number = None, arrived, moved, number
+
+    # -- bookkeeping shared by drafts and events
+
+    def enter(self, job: ActiveJob) -> None:
+        """A job holds its spots from here on."""
+        self.running[job.id] = job
+        held = job.held
+        tenant = job.tenant
+        if tenant in self._lines or self.cluster.tenants:
+            for name in self._line(tenant):
+                self.used[name] = self.used.get(name, 0) + held
+        else:
+            self.used[tenant] = self.used.get(tenant, 0) + held
+        if self._yields is not None:
+            self.exits.add(job, self._yields(job, self.now) if job.spec.traits.preemptible else None)
+
+    def leave(self, job: ActiveJob) -> None:
+        """A job holds its spots no more."""
+        del self.running[job.id]
+        held = job.held
+        tenant = job.tenant
+        if tenant in self._lines or self.cluster.tenants:
+            for name in self._line(tenant):
+                self.used[name] -= held
+        else:
+            self.used[tenant] -= held
+        if self._yields is not None:
+            self.exits.remove(job)
+
+    def within_limits(self, job: ActiveJob, more: int) -> bool:
+        """Whether its tenant and all above may hold so much more."""
+        return all(self.used.get(t, 0) + more <= self._limits.get(t, 1 << 60) for t in self._line(job.tenant))
+
+    def _line(self, tenant: str) -> tuple[str, ...]:
+        line = self._lines.get(tenant)
+        if line is None:
+            line = self._lines[tenant] = self.cluster.line(tenant)
+        return line
+
+    # -- events
+
+    def _apply(self, event: Event, actions: list[Action]) -> None:
+        time, kind, subject, epoch, fact = event
+        if kind == FAILED:
+            self._over(time, subject, epoch, fact, actions)
+        elif kind == STOPPED:
+            self._stopped(subject, epoch, fact, actions)
+        elif kind == RESIZED:
+            self._released(subject, actions)
+        elif kind == PROGRESSED:
+            self._progressed(time, subject, epoch, fact)
+        elif kind == CANCELLED:
+            self._cancelled(time, subject, actions)
+        elif kind in (NODE_LOST, DRAINED):
+            self._close(self.cluster.number[subject], str(fact), actions, lost=kind == NODE_LOST)
+        elif kind == NODE_JOINED:
+            self._open(self.cluster.number[subject])
+        elif kind == PRICED:
+            self.prices[self.cluster.number[subject]] = fact
+            self.moved = True
+        else:
+            raise ValueError(f"no event has the kind {kind}")
+
+    def _submitted(self, spec: Job) -> None:
+        shape = spec.shape
+        fits = self._ever.get(shape)
+        if fits is None:
+            fits = self._ever[shape] = self.room.ever(shape)
+        if not fits:
+            raise NeverFits(
+                f"job {spec.id} asks for {shape.gpus} GPUs{' of ' + '|'.join(shape.types) if shape.types else ''}, "
+                f"which the empty cluster of {self.cluster.gpus} GPUs cannot hold; give it a larger cluster"
+            )
+        job = ActiveJob(spec, self._seq)
+        self._seq += 1
+        self.jobs[spec.id] = job
+        self.queue.push(job, self.now)
+        self.arrived.append(job)
+        if self._order.until is not None:
+            self._arm(job)
+
+    def _over(self, time: int, job_id: str, epoch: int, failure: object, actions: list[Action]) -> None:
+        job = self.jobs.get(job_id)
+        if job is None or job.epoch != epoch:
+            return  # word of an earlier start
+        retry = failure is not None and job.fails < job.traits.retries
+        if job.filed is not None and not retry:
+            self.queue.remove(job)  # it was told to stop, and ended first
+        elif job.spots is not None:
+            spots = job.spots
+            self.leave(job)
+            self.room.give(spots)
+            job.end(time)
+        job.timer = None
+        if retry:
+            job.fails += 1
+            job.done = cast("tuple[str, int]", failure)[1]
+            if job.filed is None:
+                self.queue.push(job, self.now)
+                self.arrived.append(job)
+        else:
+            del self.jobs[job_id]
+            self.calendar.pop(job_id, None)
+        self.moved = True
+        if self._releasing:
+            self._released(job_id, actions)
+
+    def _stopped(self, job_id: str, epoch: int, kept: int, actions: list[Action]) -> None:
+        job = self.jobs.get(job_id)
+        if job is not None and job.epoch == epoch:
+            if job.spots is not None and job.awaiting is None:  # nobody asked: it was taken from outside
+                self.leave(job)
+                self.room.give(job.spots)
+                job.end(self.now)
+                job.stops += 1
+                self.queue.push(job, self.now)
+                self.arrived.append(job)
+                self.moved = True
+                if self._order.until is not None:
+                    self._arm(job)
+            if job.done != kept:
+                job.done = kept
+                if job.filed is not None:  # its key may depend on what is left of it
+                    self.queue.remove(job)
+                    self.queue.push(job, self.now)
+                    self.arrived.append(job)
+        self._released(job_id, actions)
+
+    def _released(self, job_id: str, actions: list[Action]) -> None:
+        """Devices that were still held are free: start those who wait for nothing else."""
+        if self._releasing.pop(job_id, None) is None:
+            return
+        for job in self._heirs.pop(job_id, ()):
+            if job.awaiting is not None and job_id in job.awaiting:
+                job.awaiting.discard(job_id)
+                if not job.awaiting:
+                    self._issue(job, actions)
+
+    def _progressed(self, time: int, job_id: str, epoch: int, fact: tuple[int, float]) -> None:
+        job = self.jobs.get(job_id)
+        if job is None or job.epoch != epoch or job.spots is None or job.awaiting is not None:
+            return
+        if self._yields is not None:
+            self.exits.remove(job)
+        job.settle(time)
+        job.done, job.rate = fact
+        if self._yields is not None:
+            self.exits.add(job, self._yields(job, time) if job.spec.traits.preemptible else None)
+        if self._order.until is not None:
+            self._arm(job)
+        self.moved = True
+
+    def _cancelled(self, time: int, job_id: str, actions: list[Action]) -> None:
+        job = self.jobs.pop(job_id, None)
+        if job is None:
+            return
+        job.timer = None
+        self.calendar.pop(job_id, None)
+        if job.filed is not None:
+            self.queue.remove(job)
+        elif job.spots is not None:
+            spots = job.spots
+            self.leave(job)
+            self.room.give(spots)
+            job.end(time)
+            if job.awaiting is None:
+                self._releasing[job_id] = spots
+                actions.append(Stop(job_id, job.epoch, "cancelled"))
+        self.moved = True
+
+    def _close(self, node: int, why: str, actions: list[Action], *, lost: bool) -> None:
+        self._closed[node] = why
+        self.room.close(node)
+        self.exits.touch(node)
+        self.moved = True
+        if not lost:
+            return
+        for job in [job for job in self.running.values() if any(node == spot[0] for spot in job.spots or ())]:
+            spots = cast("Spots", job.spots)
+            self.leave(job)
+            self.room.give(spots)
+            job.end(self.now)
+            job.stops += 1
+            if job.awaiting is None:
+                self._releasing[job.id] = spots
+                actions.append(Stop(job.id, job.epoch, "node lost"))
+            job.awaiting = None
+            self.queue.push(job, self.now)
+            self.arrived.append(job)
+            if self._order.until is not None:
+                self._arm(job)
+
+    def _open(self, node: int) -> None:
+        self._closed.pop(node, None)
+        self.room.open(node)
+        self.exits.touch(node)
+        self.moved = True
+
+    # -- moments that are known beforehand
+
+    def _arm(self, job: ActiveJob) -> None:
+        """Set the moment at which the job's place changes by itself."""
+        assert self._order.until is not None
+        at = self._order.until(job, self.now)
+        if at is None:
+            job.timer = None
+            return
+        if at <= self.now:
+            raise PlanError(
+                f"the order of job {job.id} would change at {at}, which is not after now, {self.now}"
+            )
+        job.timer = (at, job.seq, job)
+        heappush(self._timers, job.timer)
+
+    def _ring(self, now: int) -> None:
+        """Let those whose moment has come change their place, and end holds."""
+        timers = self._timers
+        while timers and timers[0][0] <= now:
+            entry = heappop(timers)
+            at, _, job = entry
+            if job.timer is entry:
+                self._turn(job, at)
+        for owner in [owner for owner, (_, until) in self.holds.items() if until <= now]:
+            self.room.give(self.holds.pop(owner)[0])
+            self.moved = True
+
+    def _turn(self, job: ActiveJob, at: int) -> None:
+        order = self._order
+        if order.stage is not None:
+            job.stage = order.stage(job, at)
+        job.turned_at = at
+        if job.spots is None:
+            job.forgiven = job.service
+            self.queue.remove(job)
+            self.queue.push(job, self.now)
+            self.arrived.append(job)
+        elif self._yields is not None:
+            self.exits.remove(job)
+            self.exits.add(job, self._yields(job, self.now) if job.spec.traits.preemptible else None)
+        self._arm(job)
+        self.moved = True
+
+    # -- from plan to actions
+
+    def _commit(self, draft: Draft, actions: list[Action]) -> None:
+        if draft.review_at is not None and draft.review_at <= self.now:
+            raise PlanError(f"a review at {draft.review_at} is not after now, {self.now}")
+        self._review_at = draft.review_at
+        self.memory = draft.memory
+        if draft.touched:
+            self._enact(draft, actions)
+        if draft.rest is not None:
+            self._commit_rest(draft.rest, actions)
+
+    def _commit_rest(self, rest: Rest, actions: list[Action]) -> None:
+        self._answer(rest.answers, actions)
+        for job_id, reservation in rest.calendar.items():
+            if reservation is None or job_id not in self.jobs:
+                self.calendar.pop(job_id, None)
+            else:
+                self.calendar[job_id] = reservation
+        for owner, kept in rest.holds.items():
+            if kept is None:
+                del self.holds[owner]
+            else:
+                self.holds[owner] = kept
+        for action in rest.node_actions:
+            actions.append(action)
+            leaves = not action.on if isinstance(action, SetPower) else not action.keep
+            if leaves:
+                node = self.cluster.number[action.node]
+                self._closed[node] = "switched off" if isinstance(action, SetPower) else "given back"
+                self.room.close(node)
+                self.exits.touch(node)
+
+    def _enact(self, draft: Draft, actions: list[Action]) -> None:
+        """Stops first, then what shrinks, then what grows and starts, each as soon as its devices are free."""
+        starting: list[ActiveJob] = []
+        growing: list[ActiveJob] = []
+        until = self._order.until
+        for job, saved in draft.touched.items():
+            old, old_terms = saved[0], saved[1]
+            new = job.spots
+            if old == new and old_terms == job.terms:
+                if old is not None:
+                    job.restore(saved)  # stopped and put back: nothing happened
+                continue
+            if old is None:
+                starting.append(job)
+            elif job.awaiting is not None:  # it had not started yet: only the grant changes
+                if new is None:
+                    job.awaiting = None
+                else:
+                    starting.append(job)
+            elif new is None or not _resizes(old, new):
+                job.stops += 1
+                self._releasing[job.id] = old
+                actions.append(Stop(job.id, job.epoch, "preempted" if new is None else "moved"))
+                if new is not None:
+                    starting.append(job)
+            elif _within(new, old):
+                if not _within(old, new):
+                    self._releasing[job.id] = old
+                self._resize(job, actions)
+            else:
+                growing.append(job)
+            if new is None and until is not None:
+                self._arm(job)
+        for job in growing:
+            blockers = self._blockers(job)
+            if blockers:  # what it grows into is not free yet: it stops and starts instead
+                self._releasing[job.id] = draft.touched[job][0]
+                job.stops += 1
+                actions.append(Stop(job.id, job.epoch, "moved"))
+                starting.append(job)
+            else:
+                self._resize(job, actions)
+        for job in starting:
+            self.calendar.pop(job.id, None)
+            blockers = self._blockers(job) if self._releasing else set()
+            if blockers:
+                job.awaiting = blockers
+                for other in blockers:
+                    self._heirs.setdefault(other, []).append(job)
+            else:
+                self._issue(job, actions)
+
+    def _issue(self, job: ActiveJob, actions: list[Action]) -> None:
+        """Its devices are free: start it."""
+        spots = cast("Spots", job.spots)
+        now = self.now
+        if job.awaiting is not None:
+            job.awaiting = None
+            self.leave(job)
+            job.begin(now, spots, job.terms)
+            self.enter(job)
+        job.epoch += 1
+        if job.first_start is None:
+            job.first_start = now
+        actions.append(Start(job.id, job.epoch, spots, job.terms))
+        if self._order.until is not None:
+            self._arm(job)
+
+    def _resize(self, job: ActiveJob, actions: list[Action]) -> None:
+        job.live_at = max(job.live_at, self.now + job.spec.traits.checkpoint.resize)
+        actions.append(Resize(job.id, job.epoch, cast("Spots", job.spots), job.terms))
+        if self._order.until is not None:
+            self._arm(job)
+
+    def _blockers(self, job: ActiveJob) -> set[str]:
+        """Who still holds, on the way out, a device that this job was given."""
+        return {
+            other
+            for other, spots in self._releasing.items()
+            if other == job.id
+            or any(
+                a[0] == b[0] and (a[1] & b[1] or not (a[1] or b[1]))
+                for a in cast("Spots", job.spots)
+                for b in spots
+            )
+        }
+
+    def _answer(self, answers: Iterable[Answer], actions: list[Action]) -> None:
+        for answer in answers:
+            actions.append(answer)
+            job = self.jobs[answer.job]
+            if answer.answer == "refused":
+                if job.filed is None:
+                    raise PlanError(f"job {job.id} cannot be refused: it runs")
+                self.queue.remove(job)
+                job.timer = None
+                del self.jobs[job.id]
+                self.calendar.pop(job.id, None)
+            elif answer.answer == "accepted":
+                job.promise = answer.value
+            elif answer.answer == "demoted":
+                job.priority = cast("int", answer.value)
+                if job.filed is not None:
+                    self.queue.remove(job)
+                    self.queue.push(job, self.now)
+
+    def fork(self) -> Core:
+        """A core with the same state and future; what happens to one does not happen to the other."""
+        twin = Core(self.cluster, self.policy, self.seed)
+        twin.now, twin.number, twin.moved, twin.memory = self.now, self.number, self.moved, self.memory
+        twin._review_at, twin._round_due, twin._seq = self._review_at, self._round_due, self._seq
+        twin.calendar, twin.holds, twin.prices = dict(self.calendar), dict(self.holds), dict(self.prices)
+        twin._releasing, twin._closed = dict(self._releasing), dict(self._closed)
+        for spots, _ in self.holds.values():
+            twin.room.take(spots)
+        copies = {job_id: job.copy() for job_id, job in self.jobs.items()}
+        twin.jobs = copies
+        for job_id in self.running:
+            job = copies[job_id]
+            twin.room.take(cast("Spots", job.spots))
+            twin.enter(job)
+        for job in copies.values():
+            if job.spots is None:
+                twin.queue.push(job, self.now)
+            if job.timer is not None:
+                job.timer = (job.timer[0], job.seq, job)
+                heappush(twin._timers, job.timer)
+        for other, heirs in self._heirs.items():
+            twin._heirs[other] = [copies[job.id] for job in heirs if job.id in copies]
+        twin.arrived = [copies[job.id] for job in self.arrived if job.id in copies]
+        for node in self._closed:
+            twin.room.close(node)
+        return twin
+
+    def closed_nodes(self) -> Mapping[int, str]:
+        """Nodes that take no work, and why."""
+        return self._closed
+
+
+def _within(inner: Spots, outer: Spots) -> bool:
+    """Whether all of these spots are among those."""
+    held = {(spot[0], spot[2]): spot[1] for spot in outer}
+    return all(held.get((node, share), 0) & devices == devices for node, devices, share, _, _ in inner)
+
+
+def _resizes(old: Spots, new: Spots) -> bool:
+    """Growing or shrinking in place; anything else gives up and takes devices at once, and is a move."""
+    return _within(old, new) or _within(new, old)
+
+
+__all__ = ["Core", "Rent", "Step"]

@@ -1,0 +1,218 @@
+"""A plan as a draft: it edits the core's indexes at once, and can be undone to the last bit.
+
+Whatever a policy asks of a draft either can be done or is refused on the spot, so a plan that reaches its end
+is one that the cluster can follow.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, NamedTuple, cast
+
+from dovetail.core.active import ActiveJob, Saved
+from dovetail.core.room import Room
+from dovetail.model.action import Answer, Rent, SetPower
+from dovetail.model.errors import PlanError
+from dovetail.model.grant import FULL, Spots, Terms, devices_of, load_of
+from dovetail.model.view import JobView, Reservation
+
+if TYPE_CHECKING:
+    from dovetail.core.core import Core
+
+
+class Note(NamedTuple):
+    """Why a job was not started, as the policy or the room said it."""
+
+    job: str
+    word: str
+    detail: str
+
+
+@dataclass(slots=True)
+class Rest:
+    """What a plan may hold besides grants; most plans have none of it."""
+
+    answers: list[Answer] = field(default_factory=list)
+    node_actions: list[SetPower | Rent] = field(default_factory=list)
+    calendar: dict[str, Reservation | None] = field(default_factory=dict)
+    holds: dict[str, tuple[Spots, int] | None] = field(default_factory=dict)
+
+
+class Draft:
+    """What a policy wants changed, as if it were done."""
+
+    __slots__ = (
+        "_core",
+        "memory",
+        "notes",
+        "rest",
+        "review_at",
+        "touched",
+    )
+
+    def __init__(self, core: Core, notes: list[Note] | None = None) -> None:
+        self._core = core
+        self.touched: dict[ActiveJob, Saved] = {}  # each with what it had before
+        self.review_at: int | None = None
+        self.memory = core.memory
+        self.notes = notes  # kept only while somebody asks why
+        self.rest: Rest | None = None
+
+    @property
+    def room(self) -> Room:
+        return self._core.room
+
+    @property
+    def used(self) -> Mapping[str, int]:
+        return self._core.used
+
+    def start(self, job: JobView, spots: Spots | None = None, terms: Terms = FULL) -> bool:
+        """Give a waiting job these spots, or the best ones; False if there is no room or its tenant is full."""
+        mine = cast("ActiveJob", job)
+        core = self._core
+        if mine.filed is None:
+            raise PlanError(f"job {job.id} cannot be started: it does not wait")
+        if spots is None:
+            spots = core.room.best(mine.shape)
+            if spots is None:
+                return self.deny(job, "Resources") if self.notes is not None else False
+        if core.limited and not core.within_limits(mine, load_of(spots)):
+            return self.deny(job, "QOSMaxGRESPerUser", f"tenant {mine.tenant} is at its limit")
+        core.room.take(spots)
+        if mine not in self.touched:
+            self.touched[mine] = mine.save()
+        core.queue.remove(mine)
+        mine.begin(core.now, spots, terms)
+        core.enter(mine)
+        return True
+
+    def stop(self, job: JobView) -> None:
+        """Take back all that a job holds; it waits again."""
+        mine = cast("ActiveJob", job)
+        core = self._core
+        if mine.spots is None:
+            raise PlanError(f"job {job.id} cannot be stopped: it does not run")
+        if mine not in self.touched:
+            self.touched[mine] = mine.save()
+        core.leave(mine)
+        core.room.give(mine.spots)
+        mine.end(core.now)
+        core.queue.push(mine, core.now)
+
+    def shift(self, job: JobView, spots: Spots, terms: Terms = FULL) -> bool:
+        """Let a running job go on with other spots or terms; False if its tenant is full."""
+        mine = cast("ActiveJob", job)
+        core = self._core
+        old = mine.spots
+        if old is None:
+            raise PlanError(f"job {job.id} cannot be shifted: it does not run")
+        least, most = mine.traits.least, mine.traits.most
+        tasks = devices_of(spots) // (mine.shape.each or 1)
+        if tasks > max(most or 0, mine.shape.tasks) or not spots:
+            raise PlanError(
+                f"job {job.id} takes {least or mine.shape.tasks} to {most or mine.shape.tasks} tasks, not {tasks}"
+            )
+        if core.limited and not core.within_limits(mine, load_of(spots) - mine.held):
+            return self.deny(job, "QOSMaxGRESPerUser", f"tenant {mine.tenant} is at its limit")
+        core.room.give(old)
+        try:
+            core.room.take(spots)
+        except PlanError:
+            core.room.take(old)
+            raise
+        if mine not in self.touched:
+            self.touched[mine] = mine.save()
+        core.leave(mine)
+        mine.settle(core.now)
+        mine.spots, mine.terms, mine.held = spots, terms, load_of(spots)
+        core.enter(mine)
+        return True
+
+    def deny(self, job: JobView, reason: str, detail: str = "") -> bool:
+        """Say why a job is passed over; kept only when somebody asks."""
+        if self.notes is not None:
+            self.notes.append(Note(job.id, reason, detail))
+        return False
+
+    def _more(self) -> Rest:
+        if self.rest is None:
+            self.rest = Rest()
+        return self.rest
+
+    def refuse(self, job: JobView, why: str) -> None:
+        """Tell a waiting job that it will never run here."""
+        self._more().answers.append(Answer(job.id, "refused", None, why))
+
+    def accept(self, job: JobView, by: int) -> None:
+        """Promise that a job will be done by then."""
+        self._more().answers.append(Answer(job.id, "accepted", by, ""))
+
+    def demote(self, job: JobView, priority: int, why: str) -> None:
+        """Let a job go on under another priority."""
+        self._more().answers.append(Answer(job.id, "demoted", priority, why))
+
+    def reserve(self, job: JobView, reservation: Reservation) -> None:
+        if reservation.start < self._core.now:
+            raise PlanError(f"job {job.id} cannot be promised a start at {reservation.start}: that is past")
+        self._more().calendar[job.id] = reservation
+
+    def forget(self, job_id: str) -> None:
+        self._more().calendar[job_id] = None
+
+    def hold(self, owner: str, spots: Spots, until: int) -> None:
+        """Keep spots free for somebody until then."""
+        holds = self._more().holds
+        if until <= self._core.now or owner in self._core.holds or owner in holds:
+            raise PlanError(
+                f"{owner} cannot hold spots until {until}: that is past, or it holds some already"
+            )
+        self._core.room.take(spots)
+        holds[owner] = (spots, until)
+
+    def release(self, owner: str) -> None:
+        """End a hold before its time."""
+        holds = self._more().holds
+        if owner in holds or owner not in self._core.holds:
+            raise PlanError(f"{owner} holds nothing that could be released")
+        self._core.room.give(self._core.holds[owner][0])
+        holds[owner] = None
+
+    def power(self, node: int, on: bool) -> None:
+        """Switch an empty node off, or a sleeping one on."""
+        if not on and any(node == spot[0] for job in self._core.running.values() for spot in job.spots or ()):
+            raise PlanError(
+                f"node {self._core.cluster.nodes[node].name} cannot be switched off: it is in use"
+            )
+        self._more().node_actions.append(SetPower(self._core.cluster.nodes[node].name, on))
+
+    def rent(self, node: int, keep: bool, owner: str = "") -> None:
+        """Take a node that another owns, or give it back."""
+        self._more().node_actions.append(Rent(self._core.cluster.nodes[node].name, keep, owner))
+
+    def undo(self) -> None:
+        """Put everything back as it was."""
+        core = self._core
+        holds = {} if self.rest is None else self.rest.holds
+        for kept in holds.values():
+            if kept is not None:
+                core.room.give(kept[0])
+        for job in self.touched:
+            if job.spots is not None:
+                core.leave(job)
+                core.room.give(job.spots)
+        for job, saved in self.touched.items():
+            waited = job.spots is None
+            job.restore(saved)
+            if job.spots is not None:
+                core.room.take(job.spots)
+                core.enter(job)
+                if waited:
+                    core.queue.remove(job)
+            elif not waited:
+                core.queue.push(job, core.now)
+        for owner, kept in holds.items():
+            if kept is None:
+                core.room.take(core.holds[owner][0])
+        self.touched = {}
+        self.rest = None

@@ -1,0 +1,185 @@
+"""Running jobs by the order in which they leave, node by node.
+
+One index for two questions. Preemption: whom must I stop so that this shape fits, taking those who yield
+first? Backfill: when do enough devices fall free for it, taking those who end first? Both ask, for each node,
+how far down an order one must go until `want` devices are free there, and then for the best of the nodes.
+The answer for a node changes only when a job comes or goes on it, so it is kept in a heap for each size asked
+for, and worked out again for the nodes that were touched.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from heapq import heapify, heappop, heappush
+from typing import TYPE_CHECKING
+
+from dovetail.model.job import Shape
+from dovetail.model.view import Key
+
+if TYPE_CHECKING:
+    from dovetail.core.active import ActiveJob
+    from dovetail.core.room import Room
+
+
+NOBODY: Key = ()  # need leave: before every key, which are tuples
+
+
+@dataclass(frozen=True, slots=True)
+class Relief:
+    """Where a shape would fit if these jobs left."""
+
+    key: Key
+    nodes: tuple[tuple[int, int], ...]
+    jobs: tuple[ActiveJob, ...]
+
+
+class _Ladder:
+    """For one number of devices wanted on a node: the nodes by how soon they could have them free."""
+
+    __slots__ = ("heap", "now")
+
+    def __init__(self) -> None:
+        self.heap: list[tuple[Key, int]] = []
+        self.now: dict[int, Key] = {}  # the valid key of each node
+
+
+class Exits:
+    """Keeps who leaves when; asked with `relief`."""
+
+    __slots__ = ("_at", "_dirty", "_ladders", "_room")
+
+    def __init__(self, room: Room) -> None:
+        self._room = room
+        self._at: list[dict[int, tuple[Key, int, ActiveJob]]] = [{} for _ in room.cluster.nodes]
+        self._dirty: set[int] = set()
+        self._ladders: dict[int, dict[int, _Ladder]] = {}  # type -> devices wanted -> ladder
+
+    def add(self, job: ActiveJob, key: Key | None) -> None:
+        """A job runs now; a key of None says that it never leaves for others."""
+        assert job.spots is not None
+        for node, devices, _, _, _ in job.spots:
+            if key is not None and devices:
+                mine = self._at[node].get(job.seq)
+                count = devices.bit_count() + (mine[1] if mine else 0)
+                self._at[node][job.seq] = (key, count, job)
+            self._dirty.add(node)
+
+    def remove(self, job: ActiveJob) -> None:
+        assert job.spots is not None
+        for spot in job.spots:
+            self._at[spot[0]].pop(job.seq, None)
+            self._dirty.add(spot[0])
+
+    def touch(self, node: int) -> None:
+        """The node's capacity changed."""
+        self._dirty.add(node)
+
+    def relief(self, shape: Shape) -> Relief | None:
+        """The nodes where this gang of whole GPUs would fit first; the key is that of the last to leave."""
+        best: Relief | None = None
+        for kind in self._room.kinds(shape.types):
+            cuts = self._room.cuts(kind, shape.tasks)
+            if not cuts:
+                continue
+            found = self._on_one(kind, cuts[0]) if len(cuts) == 1 else self._on_many(kind, cuts)
+            if found is not None and (best is None or found.key < best.key):
+                best = found
+        return best
+
+    def free_by(self, node: int, key: Key) -> int:
+        """Devices free on a node once all up to this key have left it."""
+        leaving = sum(count for left, count, _ in self._at[node].values() if left <= key)
+        return self._room.free_on(node).bit_count() + leaving
+
+    def picture(self) -> list[dict[int, tuple[Key, int]]]:
+        return [{seq: (key, count) for seq, (key, count, _) in jobs.items()} for jobs in self._at]
+
+    def _on_one(self, kind: int, want: int) -> Relief | None:
+        ladder = self._refreshed(kind, want)
+        top = self._top(ladder)
+        if top is None:
+            return None
+        return Relief(top[0], ((top[1], want),), self._leavers(top[1], want))
+
+    def _on_many(self, kind: int, cuts: Sequence[int]) -> Relief | None:
+        taken: list[tuple[_Ladder, tuple[Key, int]]] = []
+        chosen: dict[int, int] = {}
+        last: Key = NOBODY
+        try:
+            for want in cuts:
+                ladder = self._refreshed(kind, want)
+                while (top := self._top(ladder)) is not None and top[1] in chosen:
+                    taken.append((ladder, heappop(ladder.heap)))
+                if top is None:
+                    return None
+                taken.append((ladder, heappop(ladder.heap)))
+                chosen[top[1]] = want
+                last = max(last, top[0])
+        finally:
+            for ladder, entry in taken:
+                heappush(ladder.heap, entry)
+        jobs = dict.fromkeys(job for node, want in chosen.items() for job in self._leavers(node, want))
+        return Relief(last, tuple(chosen.items()), tuple(jobs))
+
+    def _leavers(self, node: int, want: int) -> tuple[ActiveJob, ...]:
+        """Those who must leave a node; whoever turns out not to be needed stays."""
+        short = want - self._room.free_on(node).bit_count()
+        leaving: list[tuple[int, ActiveJob]] = []
+        for _, count, job in sorted(self._at[node].values(), key=lambda e: (e[0], -e[2].seq)):
+            if short <= 0:
+                break
+            leaving.append((count, job))
+            short -= count
+        spare = -short
+        needed = []
+        for count, job in reversed(leaving):
+            if count <= spare:
+                spare -= count
+            else:
+                needed.append(job)
+        return tuple(reversed(needed))
+
+    def _top(self, ladder: _Ladder) -> tuple[Key, int] | None:
+        heap, valid = ladder.heap, ladder.now
+        while heap:
+            key, node = heap[0]
+            if node in valid and valid[node] == key:
+                return heap[0]
+            heappop(heap)
+        return None
+
+    def _refreshed(self, kind: int, want: int) -> _Ladder:
+        ladders = self._ladders.setdefault(kind, {})
+        if want not in ladders:
+            ladders[want] = _Ladder()
+            self._dirty.update(range(len(self._at)))
+        if self._dirty:
+            for node in sorted(self._dirty):
+                self._climb(node)
+            self._dirty.clear()
+        return ladders[want]
+
+    def _climb(self, node: int) -> None:
+        ladders = self._ladders.get(self._room.kind_of(node))
+        if not ladders:
+            return
+        free = self._room.free_on(node).bit_count()
+        steps = sorted((key, -job.seq, count) for key, count, job in self._at[node].values())
+        open_ = self._room.is_open(node)
+        for want in ladders:
+            ladder, left, key = ladders[want], want - free, NOBODY
+            for step, _, count in steps:
+                if left <= 0:
+                    break
+                left -= count
+                key = step
+            if left > 0 or not open_:
+                ladder.now.pop(node, None)
+                continue
+            if ladder.now.get(node) != key:
+                ladder.now[node] = key
+                heappush(ladder.heap, (key, node))
+                if len(ladder.heap) > 8 * len(self._at) + 64:
+                    ladder.heap = [(k, n) for n, k in ladder.now.items()]
+                    heapify(ladder.heap)

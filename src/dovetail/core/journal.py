@@ -1,0 +1,230 @@
+"""The journal: one JSON line for each step, from which a run can be played again.
+
+The first line says what was run: cluster, policy with options, seed. A job's description stands with its
+`submitted` event, so a journal needs nothing beside it. Every line is written whole and in a fixed order:
+equal runs give equal bytes.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Any
+
+from dovetail.core.core import Step
+from dovetail.model.action import Action, Answer, Rent, Resize, SetPower, Start, Stop
+from dovetail.model.cluster import Cluster, GpuType, Links, Node, Tenant
+from dovetail.model.errors import JournalError
+from dovetail.model.event import SUBMITTED, Event
+from dovetail.model.grant import FULL, Terms
+from dovetail.model.job import Arch, Checkpoint, Job, Kind, Profile, Role, Shape, Traits
+
+VERSION = 1
+_ACTIONS = {kind.__name__: kind for kind in (Start, Stop, Resize, Answer, SetPower, Rent)}
+
+
+@dataclass(frozen=True, slots=True)
+class Header:
+    """What was run."""
+
+    cluster: Cluster
+    policy: str
+    options: Mapping[str, Any]
+    seed: int = 0
+
+
+def _dumps(value: object) -> str:
+    return json.dumps(value, separators=(",", ":"), ensure_ascii=False)
+
+
+def _spare(value: Any, default: Any) -> dict[str, Any]:
+    """The fields that differ from the default's."""
+    plain = asdict(default)
+    return {name: item for name, item in asdict(value).items() if item != plain[name]}
+
+
+def job_to_json(job: Job) -> dict[str, Any]:
+    """A job with all that is not as usual about it."""
+    written: dict[str, Any] = {"id": job.id, "arrived_at": job.arrived_at, "work": job.work}
+    if job.estimate != job.work:
+        written["estimate"] = job.estimate
+    if shape := _spare(job.shape, Shape()):
+        written["shape"] = shape
+    for name in ("tenant", "user", "model", "group", "priority"):
+        if value := getattr(job, name):
+            written[name] = value
+    for name in ("deadline", "fails_after"):
+        if (value := getattr(job, name)) is not None:
+            written[name] = value
+    if traits := _spare(job.traits, Traits()):
+        if job.traits.profile is not None:
+            traits["profile"] = _spare(job.traits.profile, Profile())
+        if "checkpoint" in traits:
+            traits["checkpoint"] = _spare(job.traits.checkpoint, Checkpoint())
+        written["traits"] = traits
+    return written
+
+
+def job_from_json(read: Mapping[str, Any]) -> Job:
+    shape = dict(read.get("shape", {}))
+    if "roles" in shape:
+        shape["roles"] = tuple(Role(**role) for role in shape["roles"])
+    if "types" in shape:
+        shape["types"] = tuple(shape["types"])
+    traits = dict(read.get("traits", {}))
+    if "profile" in traits:
+        profile = dict(traits["profile"])
+        if "curve" in profile:
+            profile["curve"] = {int(tasks): rate for tasks, rate in profile["curve"].items()}
+        traits["profile"] = Profile(**profile)
+    if "checkpoint" in traits:
+        traits["checkpoint"] = Checkpoint(**traits["checkpoint"])
+    if "kind" in traits:
+        traits["kind"] = Kind(traits["kind"])
+    if "arch" in traits:
+        traits["arch"] = Arch(traits["arch"])
+    plain = {name: value for name, value in read.items() if name not in ("shape", "traits")}
+    plain.setdefault("estimate", plain["work"])
+    return Job(shape=Shape(**shape), traits=Traits(**traits), **plain)
+
+
+def cluster_to_json(cluster: Cluster) -> dict[str, Any]:
+    nodes = []
+    for node in cluster.nodes:
+        written = asdict(node)
+        written["partitions"] = sorted(node.partitions)
+        nodes.append(written)
+    tenants = [asdict(tenant) for tenant in cluster.tenants.values()]
+    return {"nodes": nodes, "links": asdict(cluster.links), "tenants": tenants}
+
+
+def cluster_from_json(read: Mapping[str, Any]) -> Cluster:
+    nodes = tuple(
+        Node(**{**node, "type": GpuType(**node["type"]), "partitions": frozenset(node["partitions"])})
+        for node in read["nodes"]
+    )
+    tenants = {tenant["name"]: Tenant(**tenant) for tenant in read["tenants"]}
+    return Cluster(nodes, Links(**read["links"]), tenants)
+
+
+def header_line(header: Header) -> str:
+    return _dumps(
+        {
+            "dovetail": VERSION,
+            "policy": header.policy,
+            "options": dict(header.options),
+            "seed": header.seed,
+            "cluster": cluster_to_json(header.cluster),
+        }
+    )
+
+
+def step_line(step: Step) -> str:
+    """One step as one line."""
+    events = [
+        (time, kind, subject, epoch, job_to_json(fact) if kind == SUBMITTED else fact)
+        for time, kind, subject, epoch, fact in step.events
+    ]
+    actions = [_action_to_json(action) for action in step.actions]
+    return _dumps({"n": step.number, "t": step.now, "decided": step.decided, "events": events, "actions": actions})
+
+
+def _action_to_json(action: Action) -> list[Any]:
+    fields = [
+        (None if field is FULL or field == FULL else asdict(field)) if isinstance(field, Terms) else field
+        for field in action
+    ]
+    return [type(action).__name__, *fields]
+
+
+def _read_action(read: list[Any]) -> Action:
+    name, *fields = read
+    if name in ("Start", "Resize"):
+        job, epoch, spots, terms = fields
+        fields = [job, epoch, tuple(tuple(spot) for spot in spots), FULL if terms is None else Terms(**terms)]
+    made: Action = _ACTIONS[name](*fields)
+    return made
+
+
+def _read_event(read: list[Any]) -> Event:
+    time, kind, subject, epoch, fact = read
+    if kind == SUBMITTED:
+        fact = job_from_json(fact)
+    elif isinstance(fact, list):
+        fact = tuple(fact)
+    return (time, kind, subject, epoch, fact)
+
+
+class JournalWriter:
+    """Writes a journal beside its final name, and moves it there when it is whole."""
+
+    def __init__(self, path: str | Path, header: Header) -> None:
+        self._path = Path(path)
+        self._part = self._path.with_name(self._path.name + ".part")
+        self._header = header
+        self._file: IO[str] | None = None
+
+    def __enter__(self) -> JournalWriter:
+        self._file = _open(self._part, "wt", compressed=self._path.suffix == ".gz")
+        self._file.write(header_line(self._header) + "\n")
+        return self
+
+    def write(self, step: Step) -> None:
+        assert self._file is not None
+        self._file.write(step_line(step) + "\n")
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        assert self._file is not None
+        self._file.close()
+        if kind is None:
+            self._part.replace(self._path)
+        else:
+            self._part.unlink(missing_ok=True)
+
+
+def read_journal(path: str | Path) -> tuple[Header, Iterator[Step]]:
+    """What was run, and its steps one by one."""
+    path = Path(path)
+    try:
+        with _open(path, "rt", compressed=path.suffix == ".gz") as file:
+            first = file.readline()
+    except (OSError, UnicodeDecodeError) as error:
+        raise JournalError(f"{path}: cannot be read as a journal: {error}") from None
+    read = _parse(path, 1, first)
+    if not isinstance(read, dict) or read.get("dovetail") != VERSION:
+        raise JournalError(f"{path}, line 1: no journal of version {VERSION}; make one with simulate --journal FILE")
+    header = Header(cluster_from_json(read["cluster"]), read["policy"], read["options"], read["seed"])
+    return header, _steps(path)
+
+
+def _steps(path: Path) -> Iterator[Step]:
+    with _open(path, "rt", compressed=path.suffix == ".gz") as file:
+        next(file)  # the header
+        for number, line in enumerate(file, start=2):
+            read = _parse(path, number, line)
+            try:
+                events = [_read_event(event) for event in read["events"]]
+                actions = [_read_action(action) for action in read["actions"]]
+                yield Step(read["n"], read["t"], events, read["decided"], actions)
+            except (KeyError, TypeError, ValueError) as error:
+                raise JournalError(f"{path}, line {number}: no step of a journal ({error!r})") from None
+
+
+def _parse(path: Path, number: int, line: str) -> Any:
+    try:
+        return json.loads(line)
+    except json.JSONDecodeError as error:
+        raise JournalError(f"{path}, line {number}: broken ({error.msg}); was the run cut short?") from None
+
+
+def _open(path: Path, mode: str, *, compressed: bool) -> IO[str]:
+    if compressed:
+        file: IO[str] = gzip.open(path, mode, encoding="utf-8")  # type: ignore[assignment]
+        return file
+    return open(path, mode.replace("t", ""), encoding="utf-8")

@@ -1,0 +1,161 @@
+"""Waiting jobs: one heap for each shape and group of the policy's.
+
+Whether a job fits depends on its shape alone, so a shape that is refused need not be asked again, and a pass
+over the queue costs shapes and groups, not jobs. Entries are deleted lazily: one is valid while
+`job.filed is entry`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
+from heapq import heapify, heappop, heappush, heapreplace
+from typing import TYPE_CHECKING, Any, cast
+
+from dovetail.model.job import Shape
+from dovetail.model.view import JobView, Key
+
+if TYPE_CHECKING:
+    from dovetail.core.active import ActiveJob
+
+Entry = tuple[Key, int, "ActiveJob"]
+Heap = list[Entry]
+
+
+class Queue:
+    """The jobs that wait, ready to be asked for in order."""
+
+    __slots__ = ("_flat", "_group", "_key", "_lanes", "_size", "_stale")
+
+    def __init__(
+        self, key: Callable[[JobView, int], Key], group: Callable[[JobView], Hashable] | None = None
+    ) -> None:
+        self._key = key
+        self._group = group
+        self._lanes: dict[Shape, dict[Hashable, Heap]] = {}
+        self._flat: list[tuple[Shape, Hashable, Heap]] = []  # the same heaps in one row
+        self._size = 0
+        self._stale = 0
+
+    def __len__(self) -> int:
+        return self._size
+
+    def __iter__(self) -> Iterator[ActiveJob]:
+        for lane in self._lanes.values():
+            for heap in lane.values():
+                for entry in heap:
+                    if entry[2].filed is entry:
+                        yield entry[2]
+
+    def push(self, job: ActiveJob, now: int) -> None:
+        entry = (self._key(job, now), job.seq, job)
+        job.filed = entry
+        self._size += 1
+        lane = self._lanes.get(job.shape)
+        if lane is None:
+            lane = self._lanes[job.shape] = {}
+        group = None if self._group is None else self._group(job)
+        heap = lane.get(group)
+        if heap is None:
+            heap = lane[group] = []
+            self._flat.append((job.shape, group, heap))
+        heappush(heap, entry)
+
+    def remove(self, job: ActiveJob) -> None:
+        job.filed = None
+        self._size -= 1
+        self._stale += 1
+        if self._stale > 10_000 and self._stale > 4 * self._size:
+            self._sweep()
+
+    def head(self, skip: Collection[Shape] = ()) -> ActiveJob | None:
+        """The first of all whose shape is not to be skipped."""
+        if not self._size:
+            return None
+        best: Entry | None = None
+        emptied = False
+        for shape, _, heap in self._flat:
+            if skip and shape in skip:
+                continue
+            while heap:
+                entry = heap[0]
+                if entry[2].filed is entry:
+                    if best is None or entry < best:
+                        best = entry
+                    break
+                heappop(heap)
+                self._stale -= 1
+            else:
+                emptied = True
+        if emptied:
+            self._tidy()
+        return None if best is None else best[2]
+
+    def shapes(self) -> Sequence[Shape]:
+        """The shapes that somebody waits for."""
+        return tuple(shape for shape in tuple(self._lanes) if self.groups(shape))
+
+    def groups(self, shape: Shape) -> Mapping[Hashable, Heap]:
+        """A shape's heaps by group, each with a waiting job in front; other entries may be stale."""
+        lane = self._lanes.get(shape)
+        if lane is None:
+            return {}
+        emptied = False
+        for heap in lane.values():
+            self._peel(heap)
+            emptied = emptied or not heap
+        if emptied:
+            self._tidy()
+        return lane
+
+    def walk(
+        self, rank: Callable[[JobView], Key] | None = None, shapes: Collection[Shape] | None = None
+    ) -> Iterator[ActiveJob]:
+        """Jobs in order, for starting: one that is not started shuts its shape's group.
+
+        `rank` puts a few numbers that change before the many keys that do not; they are asked for again
+        when a head comes up, so they may only grow while the walk goes on.
+        """
+        heads: list[tuple[Any, Key, int, ActiveJob, Heap]] = []
+        for shape in tuple(self._lanes) if shapes is None else shapes:
+            for heap in self.groups(shape).values():
+                key, seq, job = heap[0]
+                heads.append((() if rank is None else rank(job), key, seq, job, heap))
+        heapify(heads)
+        while heads:
+            before, key, seq, job, heap = heads[0]
+            if rank is not None and (now := rank(job)) != before:
+                heapreplace(heads, (now, key, seq, job, heap))
+                continue
+            yield job
+            self._peel(heap)
+            if heap and heap[0][2] is not job:
+                key, seq, job = heap[0]
+                heapreplace(heads, (() if rank is None else rank(job), key, seq, job, heap))
+            else:
+                heappop(heads)
+
+    def picture(self) -> dict[str, tuple[Key, int]]:
+        """Who waits and with which key, for comparing."""
+        return {job.id: (cast("Entry", job.filed)[0], job.seq) for job in self}
+
+    def _peel(self, heap: Heap) -> None:
+        while heap and heap[0][2].filed is not heap[0]:
+            heappop(heap)
+            self._stale -= 1
+
+    def _tidy(self) -> None:
+        """Forget heaps that are empty."""
+        for shape, group, heap in self._flat:
+            if not heap:
+                lane = self._lanes[shape]
+                del lane[group]
+                if not lane:
+                    del self._lanes[shape]
+        self._flat = [row for row in self._flat if row[2]]
+
+    def _sweep(self) -> None:
+        for _, _, heap in self._flat:
+            heap[:] = [entry for entry in heap if entry[2].filed is entry]
+            heapify(heap)
+        self._stale = 0
+        self._tidy()

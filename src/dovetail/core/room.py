@@ -1,0 +1,453 @@
+"""Free capacity, indexed so that the best place is found without a search.
+
+Nodes of a type are bucketed by how many devices they have wholly free; a bucket is one integer used as a bit
+set of nodes. Best fit is the lowest bucket that is big enough, and its lowest bit. Nodes that are closed stand
+in no bucket. Shapes that ask for more than whole GPUs (a share, CPU, memory, helpers) are placed by a scan.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from functools import lru_cache
+
+from dovetail.model.cluster import Cluster
+from dovetail.model.errors import PlanError
+from dovetail.model.grant import Spot, Spots, slots_for
+from dovetail.model.job import Shape
+from dovetail.model.units import WHOLE
+
+SLOTS = 0xFF  # the memory slots of a device that can be sliced
+
+
+@lru_cache(maxsize=1 << 16)
+def lowest(mask: int, count: int) -> int:
+    """The `count` lowest devices of a mask."""
+    picked = 0
+    for _ in range(count):
+        low = mask & -mask
+        picked |= low
+        mask ^= low
+    return picked
+
+
+def numbers(bits: int) -> Iterator[int]:
+    """The numbers of the bits that are set, lowest first."""
+    while bits:
+        low = bits & -bits
+        yield low.bit_length() - 1
+        bits ^= low
+
+
+class Room:
+    """What is free now. Only drafts and events take and give."""
+
+    __slots__ = (
+        "_bit",
+        "_buckets",
+        "_cpus",
+        "_cuts",
+        "_free",
+        "_kind",
+        "_kinds",
+        "_memory",
+        "_open",
+        "_parts",
+        "_slots",
+        "_total",
+        "cluster",
+    )
+
+    def __init__(self, cluster: Cluster) -> None:
+        self.cluster = cluster
+        kinds = {kind: i for i, kind in enumerate(cluster.types)}
+        largest = max(node.gpus for node in cluster.nodes)
+        self._kind = [kinds[node.type] for node in cluster.nodes]
+        self._bit = [1 << i for i in range(len(cluster.nodes))]
+        self._free = [(1 << node.gpus) - 1 for node in cluster.nodes]  # wholly free devices
+        self._cpus = [node.cpus for node in cluster.nodes]
+        self._memory = [node.memory for node in cluster.nodes]
+        self._open = [True] * len(cluster.nodes)
+        self._buckets = [[0] * (largest + 1) for _ in kinds]
+        for i, node in enumerate(cluster.nodes):
+            self._buckets[self._kind[i]][node.gpus] |= 1 << i
+        self._total = [0] * len(kinds)
+        for i, node in enumerate(cluster.nodes):
+            self._total[self._kind[i]] += node.gpus
+        self._parts: dict[tuple[int, int], int] = {}  # (node, device) -> milli left
+        self._slots: dict[tuple[int, int], int] = {}  # (node, device) -> free slots, once sliced
+        self._kinds: dict[tuple[str, ...], tuple[int, ...]] = {}
+        self._cuts: dict[tuple[int, int], tuple[int, ...]] = {}
+
+    # -- reading
+
+    @property
+    def free_gpus(self) -> int:
+        return sum(self._total)
+
+    def free_on(self, node: int) -> int:
+        return self._free[node] if self._open[node] else 0
+
+    def free_cpus(self, node: int) -> int:
+        return self._cpus[node]
+
+    def free_memory(self, node: int) -> int:
+        return self._memory[node]
+
+    def is_open(self, node: int) -> bool:
+        return self._open[node]
+
+    def kind_of(self, node: int) -> int:
+        return self._kind[node]
+
+    def kinds(self, types: tuple[str, ...]) -> tuple[int, ...]:
+        """The numbers of these types; all for none. In the order asked for."""
+        known = self._kinds.get(types)
+        if known is None:
+            names = [kind.name for kind in self.cluster.types]
+            known = tuple(names.index(t) for t in types if t in names) if types else tuple(range(len(names)))
+            self._kinds[types] = known
+        return known
+
+    def nodes_with(self, free: int, types: tuple[str, ...] = ()) -> Iterator[int]:
+        """Open nodes with at least so many free devices, the fullest first."""
+        for count in range(free, len(self._buckets[0])):
+            for kind in self.kinds(types):
+                yield from numbers(self._buckets[kind][count])
+
+    def best(self, shape: Shape, avoid: int = 0) -> Spots | None:
+        """The fewest nodes this gang can be on, best fit; None if that is not free now."""
+        if shape.plain:
+            tasks = shape.tasks
+            for kind in self._kinds.get(shape.types) or self.kinds(shape.types):
+                buckets = self._buckets[kind]
+                for count in range(tasks, len(buckets)):
+                    nodes = buckets[count] & ~avoid if avoid else buckets[count]
+                    if nodes:
+                        node = (nodes & -nodes).bit_length() - 1
+                        mask = self._free[node]
+                        return ((node, mask if count == tasks else lowest(mask, tasks), WHOLE, 0, 0),)
+                if self._total[kind] >= tasks and len(cuts := self.cuts(kind, tasks)) > 1:
+                    spots = self._by_cuts(kind, cuts, avoid)
+                    if spots is not None:
+                        return spots
+            return None
+        return self._general(shape, avoid, split=False)
+
+    def anywhere(self, shape: Shape, avoid: int = 0) -> Spots | None:
+        """As few nodes as are to be had now: one if possible, else the emptiest first."""
+        packed = self.best(shape, avoid)
+        return packed if packed is not None else self._general(shape, avoid, split=True)
+
+    def on(self, shape: Shape, nodes: Iterable[int]) -> Spots | None:
+        """The gang on these nodes, filled in the order given; None if they do not hold it."""
+        return self._fill(shape, nodes)
+
+    def ever(self, shape: Shape) -> bool:
+        """Would it fit, were everything free and every node there?"""
+        empty = Room(self.cluster)
+        return empty.anywhere(shape) is not None
+
+    def cuts(self, kind: int, tasks: int) -> tuple[int, ...]:
+        """How a gang of single GPUs is dealt over the largest nodes of a type; () if it never fits."""
+        known = self._cuts.get((kind, tasks))
+        if known is None:
+            sizes = sorted(
+                (node.gpus for i, node in enumerate(self.cluster.nodes) if self._kind[i] == kind),
+                reverse=True,
+            )
+            left, cuts = tasks, []
+            for size in sizes:
+                if left <= 0:
+                    break
+                cuts.append(min(size, left))
+                left -= size
+            known = tuple(cuts) if left <= 0 else ()
+            self._cuts[kind, tasks] = known
+        return known
+
+    # -- taking and giving
+
+    def take(self, spots: Spots) -> None:
+        """Hold these spots; what is not free cannot be held."""
+        for i, spot in enumerate(spots):
+            node, devices, share, cpus, memory = spot
+            free = self._free[node]
+            if share == WHOLE and free & devices == devices and self._open[node]:
+                self._free[node] = new = free ^ devices
+                kind, before, after = self._kind[node], free.bit_count(), new.bit_count()
+                buckets, bit = self._buckets[kind], self._bit[node]
+                buckets[before] ^= bit
+                buckets[after] ^= bit
+                self._total[kind] += after - before
+            elif not self._take_part(node, devices, share):
+                self.give(spots[:i])
+                raise PlanError(self._overfilled(spot))
+            if cpus or memory:
+                self._cpus[node] -= cpus
+                self._memory[node] -= memory
+                if self._cpus[node] < 0 or self._memory[node] < 0:
+                    self.give(spots[: i + 1])
+                    raise PlanError(self._overfilled(spot))
+
+    def give(self, spots: Spots) -> None:
+        """Let go of these spots."""
+        for node, devices, share, cpus, memory in spots:
+            if share == WHOLE:
+                free = self._free[node]
+                self._move(node, free, free | devices)
+            else:
+                self._give_part(node, devices, share)
+            if cpus or memory:
+                self._cpus[node] += cpus
+                self._memory[node] += memory
+
+    def close(self, node: int) -> None:
+        """Take no more work there: lost, drained or switched off."""
+        if self._open[node]:
+            kind, count = self._kind[node], self._free[node].bit_count()
+            self._buckets[kind][count] ^= self._bit[node]
+            self._total[kind] -= count
+            self._open[node] = False
+
+    def open(self, node: int) -> None:
+        if not self._open[node]:
+            kind, count = self._kind[node], self._free[node].bit_count()
+            self._buckets[kind][count] ^= self._bit[node]
+            self._total[kind] += count
+            self._open[node] = True
+
+    def picture(self) -> tuple[object, ...]:
+        """All of the state, for comparing."""
+        return (
+            list(self._free),
+            [list(b) for b in self._buckets],
+            list(self._total),
+            list(self._cpus),
+            list(self._memory),
+            list(self._open),
+            dict(self._parts),
+            dict(self._slots),
+        )
+
+    # -- inside
+
+    def _move(self, node: int, old: int, new: int) -> None:
+        self._free[node] = new
+        if self._open[node]:
+            kind = self._kind[node]
+            before, after = old.bit_count(), new.bit_count()
+            if before != after:
+                buckets, bit = self._buckets[kind], self._bit[node]
+                buckets[before] ^= bit
+                buckets[after] ^= bit
+                self._total[kind] += after - before
+
+    def _overfilled(self, spot: Spot) -> str:
+        node, devices, share, cpus, memory = spot
+        name = self.cluster.nodes[node].name
+        return (
+            f"wanted devices {devices:b} (share {share}, {cpus} milli-cores, {memory} bytes) of node {name}, "
+            f"which has {self._free[node]:b} wholly free and is {'open' if self._open[node] else 'closed'}"
+        )
+
+    def _by_cuts(self, kind: int, cuts: tuple[int, ...], avoid: int) -> Spots | None:
+        buckets, taken, spots = self._buckets[kind], avoid, []
+        for want in cuts:
+            for count in range(want, len(buckets)):
+                nodes = buckets[count] & ~taken
+                if nodes:
+                    node = (nodes & -nodes).bit_length() - 1
+                    break
+            else:
+                return None
+            taken |= self._bit[node]
+            spots.append((node, lowest(self._free[node], want), WHOLE, 0, 0))
+        return tuple(spots)
+
+    def _general(self, shape: Shape, avoid: int, *, split: bool) -> Spots | None:
+        """Any shape: one node if the empty cluster would have one for it, else the fewest."""
+        for kind in self.kinds(shape.types) if shape.each else range(len(self._total)):
+            nodes = [n for n in self._candidates(shape, kind) if not avoid >> n & 1]
+            fullest_first = sorted(nodes, key=lambda n: (self._free[n].bit_count(), self._left_on(n), n))
+            for node in fullest_first:
+                spots = self._fill(shape, [node])
+                if spots is not None:
+                    return self._with_roles(shape, spots, avoid)
+            if split or self._needs_many(shape, kind):
+                emptiest_first = sorted(nodes, key=lambda n: (-self._free[n].bit_count(), n))
+                spots = self._fill(shape, emptiest_first)
+                if spots is not None and (split or len(spots) <= self._fewest(shape, kind)):
+                    return self._with_roles(shape, spots, avoid)
+        return None
+
+    def _candidates(self, shape: Shape, kind: int) -> Iterator[int]:
+        for node, of in enumerate(self._kind):
+            if (
+                of == kind
+                and self._open[node]
+                and (not shape.partition or shape.partition in self.cluster.nodes[node].partitions)
+            ):
+                yield node
+
+    def _left_on(self, node: int) -> int:
+        """Milli-GPUs left on devices already in part use: prefer what is nearly full."""
+        gpus = self.cluster.nodes[node].gpus
+        return sum(self._parts.get((node, device), 0) for device in range(gpus)) if self._parts else 0
+
+    def _capacity(self, shape: Shape, node: int) -> int:
+        """Tasks an empty node would hold."""
+        machine = self.cluster.nodes[node]
+        if not shape.each:
+            by_gpu = shape.tasks
+        elif shape.milli < WHOLE:
+            by_gpu = machine.gpus * (WHOLE // shape.milli) // shape.each
+        elif shape.slice:
+            by_gpu = machine.gpus * 7
+        else:
+            by_gpu = machine.gpus // shape.each
+        by_cpu = machine.cpus // shape.cpus if shape.cpus else by_gpu
+        by_memory = machine.memory // shape.memory if shape.memory else by_gpu
+        return min(by_gpu, by_cpu, by_memory)
+
+    def _needs_many(self, shape: Shape, kind: int) -> bool:
+        return all(self._capacity(shape, node) < shape.tasks for node in self._candidates(shape, kind))
+
+    def _fewest(self, shape: Shape, kind: int) -> int:
+        left, count = shape.tasks, 0
+        for capacity in sorted(
+            (self._capacity(shape, n) for n in self._candidates(shape, kind)), reverse=True
+        ):
+            if left <= 0:
+                break
+            left -= capacity
+            count += 1
+        return count
+
+    def _fill(self, shape: Shape, nodes: Iterable[int]) -> Spots | None:
+        left, spots = shape.tasks, list[Spot]()
+        for node in nodes:
+            if not self._open[node]:
+                continue
+            count = left
+            if shape.cpus:
+                count = min(count, self._cpus[node] // shape.cpus)
+            if shape.memory:
+                count = min(count, self._memory[node] // shape.memory)
+            here, count = self._devices(shape, node, count)
+            if count:
+                first = (*here[0][:3], count * shape.cpus, count * shape.memory)
+                spots += [first, *here[1:]]
+                left -= count
+            if not left:
+                return tuple(spots)
+        return None
+
+    def _devices(self, shape: Shape, node: int, count: int) -> tuple[list[Spot], int]:
+        """Devices for up to `count` tasks on a node, and for how many there are."""
+        if count <= 0:
+            return [], 0
+        if not shape.each:
+            return [(node, 0, 0, 0, 0)], count
+        free = self._free[node]
+        if shape.slice:
+            return self._slices(shape.slice, node, count * shape.each, shape.each)
+        if shape.milli == WHOLE:
+            count = min(count, free.bit_count() // shape.each)
+            return ([(node, lowest(free, count * shape.each), WHOLE, 0, 0)], count) if count else ([], 0)
+        wanted, picked = count * shape.each, 0
+        gpus = self.cluster.nodes[node].gpus
+        parts = sorted(
+            (self._parts[node, d], d) for d in range(gpus) if self._parts.get((node, d), 0) >= shape.milli
+        )
+        for _, device in parts[:wanted]:
+            picked |= 1 << device
+        picked |= lowest(free, min(wanted - picked.bit_count(), free.bit_count()))
+        count = picked.bit_count() // shape.each
+        picked = lowest(picked, count * shape.each) if picked.bit_count() > count * shape.each else picked
+        return ([(node, picked, shape.milli, 0, 0)], count) if count else ([], 0)
+
+    def _slices(self, profile: str, node: int, wanted: int, each: int) -> tuple[list[Spot], int]:
+        found = list[Spot]()
+        if not self.cluster.nodes[node].type.sliceable:
+            return [], 0
+        for device in range(self.cluster.nodes[node].gpus):
+            whole = bool(self._free[node] >> device & 1)
+            free = self._slots.get((node, device), SLOTS if whole else 0)
+            while len(found) < wanted and (slots := slots_for(profile, free)):
+                found.append((node, 1 << device, -slots, 0, 0))
+                free &= ~slots
+        count = len(found) // each
+        return found[: count * each], count
+
+    def _with_roles(self, shape: Shape, spots: Spots, avoid: int) -> Spots | None:
+        """Helpers beside the tasks: on the same nodes if there is CPU, else where there is most."""
+        if not shape.roles:
+            return spots
+        cpus, memory = list(self._cpus), list(self._memory)
+        for node, _, _, used, bytes_ in spots:
+            cpus[node] -= used
+            memory[node] -= bytes_
+        near = dict.fromkeys(spot[0] for spot in spots)
+        helpers = list[Spot]()
+        for role in shape.roles:
+            for _ in range(role.count):
+                others = sorted(
+                    (n for n in range(len(cpus)) if n not in near and self._open[n] and not avoid >> n & 1),
+                    key=lambda n: (-cpus[n], n),
+                )
+                for node in (*near, *others):
+                    if cpus[node] >= role.cpus and memory[node] >= role.memory:
+                        cpus[node] -= role.cpus
+                        memory[node] -= role.memory
+                        helpers.append((node, 0, 0, role.cpus, role.memory))
+                        break
+                else:
+                    return None
+        return (*spots, *helpers)
+
+    def _take_part(self, node: int, devices: int, share: int) -> bool:
+        if not devices:
+            return self._open[node]
+        if share == WHOLE or not self._open[node]:
+            return False
+        touched = list(numbers(devices))
+        if share < 0:
+            (device,) = touched
+            whole = bool(self._free[node] >> device & 1)
+            free = self._slots.get((node, device), SLOTS if whole else 0)
+            if free & -share != -share or (node, device) in self._parts:
+                return False
+            self._slots[node, device] = free ^ -share
+            if whole:
+                self._move(node, self._free[node], self._free[node] ^ devices)
+            return True
+        for device in touched:
+            whole = bool(self._free[node] >> device & 1)
+            if self._parts.get((node, device), WHOLE if whole else 0) < share:
+                return False
+        for device in touched:
+            if self._free[node] >> device & 1:
+                self._move(node, self._free[node], self._free[node] ^ (1 << device))
+            self._set_part(node, device, self._parts.get((node, device), WHOLE) - share)
+        return True
+
+    def _give_part(self, node: int, devices: int, share: int) -> None:
+        for device in numbers(devices):
+            if share < 0:
+                free = self._slots[node, device] | -share
+                if free == SLOTS:
+                    del self._slots[node, device]
+                    self._move(node, self._free[node], self._free[node] | 1 << device)
+                else:
+                    self._slots[node, device] = free
+            else:
+                left = self._parts[node, device] + share
+                self._set_part(node, device, left)
+                if left == WHOLE:
+                    self._move(node, self._free[node], self._free[node] | 1 << device)
+
+    def _set_part(self, node: int, device: int, left: int) -> None:
+        if left == WHOLE:
+            self._parts.pop((node, device), None)
+        else:
+            self._parts[node, device] = left

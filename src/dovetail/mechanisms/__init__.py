@@ -1,0 +1,1 @@
+"""Small parts that schedulers are made of; each answers one question."""

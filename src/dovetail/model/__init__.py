@@ -1,0 +1,1 @@
+"""The words of the field as values: everything else is written in them."""

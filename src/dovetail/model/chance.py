@@ -1,0 +1,18 @@
+"""Chance that can be replayed: seeded by the run and the number of the decision."""
+
+from __future__ import annotations
+
+from random import Random
+from typing import Protocol
+
+
+class Numbered(Protocol):
+    @property
+    def seed(self) -> int: ...
+    @property
+    def number(self) -> int: ...
+
+
+def chance(view: Numbered) -> Random:
+    """A source of randomness for one decision; the same view gives the same numbers."""
+    return Random(view.seed * 1_000_003 + view.number)

@@ -1,0 +1,63 @@
+"""What a job holds: spots on nodes, and the terms on which it holds them.
+
+A spot is a plain tuple, for a million of them are made: `(node, devices, share, cpus, memory)`.
+`devices` is a bit mask. A positive `share` is milli-GPUs of each device; a negative one is minus the mask of
+memory slots of the one device it is a slice of. Without devices it is a helper: CPU and memory alone.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from dovetail.model.cluster import SLICES
+from dovetail.model.units import WHOLE
+
+Spot = tuple[int, int, int, int, int]
+Spots = tuple[Spot, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """How a job is to run on what it holds."""
+
+    batch: int | None = None  # global batch size
+    clock: float = 1.0  # of the device's full clock
+    shift: int = 0  # start of its communication phase against the common period
+    guard: float | None = None  # a low-priority job's share of a guarded device; None: unguarded
+
+
+FULL = Terms()
+
+
+def devices_of(spots: Spots) -> int:
+    """How many devices are touched."""
+    return sum(devices.bit_count() for _, devices, _, _, _ in spots)
+
+
+def load_of(spots: Spots) -> int:
+    """Milli-GPUs held."""
+    return sum(devices.bit_count() * milli_of(share) for _, devices, share, _, _ in spots)
+
+
+def milli_of(share: int) -> int:
+    """Milli-GPUs of a share; a slice counts by its memory slots."""
+    return share if share >= 0 else WHOLE * (-share).bit_count() // 8
+
+
+def nodes_of(spots: Spots) -> set[int]:
+    """The nodes on which devices are held."""
+    return {node for node, devices, _, _, _ in spots if devices}
+
+
+def slots_for(profile: str, free: int) -> int:
+    """The slots a slice would take of a device's free ones, rightmost place that fits; 0 if none.
+
+    >>> slots_for("3g", 0b1111_1110)
+    240
+    """
+    size, starts = SLICES[profile]
+    for start in reversed(starts):
+        slots = (((1 << size) - 1) << start) & 0xFF
+        if slots & free == slots:
+            return slots
+    return 0

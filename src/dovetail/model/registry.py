@@ -1,0 +1,88 @@
+"""Names to factories, imported on first use: a solver loads only for those who need it."""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from importlib.metadata import entry_points
+from typing import Any, Generic, TypeVar, cast
+
+from dovetail.model.errors import BadOption, UnknownName
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Registry(Generic[T]):
+    """A table of `name: "module:factory"` that plug-ins may add to."""
+
+    kind: str
+    paths: Mapping[str, str]
+    plugins: str  # the entry-point group that may add names
+
+    def names(self) -> list[str]:
+        return sorted(self._all())
+
+    def factory(self, name: str) -> Callable[..., T]:
+        paths = self._all()
+        if name not in paths:
+            raise UnknownName(self.kind, name, paths)
+        module, _, attribute = paths[name].partition(":")
+        return cast("Callable[..., T]", getattr(importlib.import_module(module), attribute))
+
+    def options(self, name: str) -> Mapping[str, inspect.Parameter]:
+        return inspect.signature(self.factory(name), eval_str=True).parameters
+
+    def make(self, name: str, **options: object) -> T:
+        """The thing of that name; an unknown option is refused, never dropped."""
+        known = self.options(name)
+        for option in options:
+            if option not in known:
+                near = difflib.get_close_matches(option, known, n=1)
+                hint = f"did you mean {near[0]}?" if near else f"it takes {', '.join(known) or 'none'}"
+                raise BadOption(f"{self.kind} {name} has no option {option!r}; {hint}")
+        return self.factory(name)(**options)
+
+    def _all(self) -> dict[str, str]:
+        added = {point.name: point.value for point in entry_points(group=self.plugins)}
+        return {**added, **self.paths}
+
+
+def read_option(kind: str, name: str, parameter: inspect.Parameter, text: str) -> Any:
+    """The value a user typed for an option, as the type its factory declares."""
+    try:
+        return _read(parameter.annotation, text)
+    except ValueError as error:
+        raise BadOption(f"{kind} {name}: {parameter.name}={text!r} is wrong: {error}") from None
+
+
+def _read(annotation: Any, text: str) -> Any:
+    choices = getattr(annotation, "__args__", ())
+    origin = getattr(annotation, "__origin__", None)
+    if origin is not None and str(origin) == "typing.Literal":
+        if text in choices:
+            return text
+        raise ValueError(f"choose {' | '.join(map(str, choices))}")
+    if type(None) in choices:  # X | None
+        if text.lower() in ("none", ""):
+            return None
+        return _read(next(c for c in choices if c is not type(None)), text)
+    if annotation is bool:
+        if text.lower() not in ("true", "false", "yes", "no", "on", "off", "1", "0"):
+            raise ValueError("choose true | false")
+        return text.lower() in ("true", "yes", "on", "1")
+    if annotation is int:
+        return int(text)
+    if annotation is float:
+        return float(text)
+    if annotation is str:
+        return text
+    if origin is not None and choices and issubclass(origin, Mapping):
+        pairs = [item.partition(":") for item in text.split(",") if item]
+        return {_read(choices[0], key): _read(choices[1], value) for key, _, value in pairs}
+    if origin is not None and choices:  # Sequence[X], tuple[X, ...]
+        return tuple(_read(choices[0], item) for item in text.split(",") if item)
+    raise ValueError(f"cannot be set from text ({annotation})")

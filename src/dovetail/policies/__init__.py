@@ -1,0 +1,1 @@
+"""Published and classical schedulers, each a small composition of mechanisms."""

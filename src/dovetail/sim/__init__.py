@@ -1,0 +1,1 @@
+"""The simulated world: jobs at their true speeds, failures, and what is measured of a run."""

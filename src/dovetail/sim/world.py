@@ -1,0 +1,272 @@
+"""The simulated cluster: it performs the core's actions and says what comes of them.
+
+It alone knows how much work a job really has and how fast it really goes. A job without a profile on devices
+of speed 1 runs at rate 1, and costs next to nothing to simulate; everything else is rated by `Speed`, and
+rated again when somebody joins or leaves one of its devices.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from heapq import heappush
+
+from dovetail.model.action import Action, Rent, Resize, SetPower, Start, Stop
+from dovetail.model.cluster import Cluster
+from dovetail.model.event import FAILED, FINISHED, NODE_JOINED, NODE_LOST, PROGRESSED, RESIZED, STOPPED, Event
+from dovetail.model.grant import FULL, Spots, Terms, load_of
+from dovetail.model.job import Job
+from dovetail.model.speed import Neighbour, ProfiledSpeed, Speed
+from dovetail.model.units import MINUTE
+
+
+@dataclass(frozen=True, slots=True)
+class Incident:
+    """A node is lost at one time and back at another."""
+
+    node: str
+    at: int
+    back_at: int | None = None
+    why: str = "failed"
+
+
+class Running:
+    """The truth about one job."""
+
+    __slots__ = ("done", "due", "epoch", "job", "live_at", "rate", "spots", "terms")
+
+    def __init__(self, job: Job) -> None:
+        self.job = job
+        self.done = 0  # work, up to live_at
+        self.live_at = 0
+        self.rate = 1.0
+        self.epoch = 0
+        self.due = -1  # when it ends, if nothing changes; -1: never
+        self.spots: Spots | None = None
+        self.terms: Terms = FULL
+
+    def advance(self, now: int) -> None:
+        if now > self.live_at:
+            elapsed = now - self.live_at
+            self.done += elapsed if self.rate == 1.0 else int(elapsed * self.rate)
+            self.live_at = now
+
+
+class World:
+    """Performs actions and foretells events, in a heap that the simulator empties."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        *,
+        speed: Speed | None = None,
+        incidents: Iterable[Incident] = (),
+        boot_time: int = 5 * MINUTE,
+    ) -> None:
+        self.cluster = cluster
+        self.heap: list[Event] = []
+        self.lost = 0  # milli-GPU-microseconds held without lasting work
+        self._jobs: dict[str, Running] = {}
+        self._speed: Speed = speed or ProfiledSpeed(cluster)
+        self._uniform = speed is None and all(kind.speed == 1.0 for kind in cluster.types)
+        self._on: dict[tuple[int, int], dict[str, Running]] = {}  # (node, device) -> who is on it
+        self._down: set[str] = set()
+        self._boot_time = boot_time
+        for incident in incidents:
+            heappush(self.heap, (incident.at, NODE_LOST, incident.node, 0, incident.why))
+            if incident.back_at is not None:
+                heappush(self.heap, (incident.back_at, NODE_JOINED, incident.node, 0, None))
+
+    def submit(self, job: Job) -> None:
+        """A job exists from now on."""
+        self._jobs[job.id] = Running(job)
+
+    def holds(self, event: Event) -> bool:
+        """Whether a foretold event still happens: predictions outdated since are dropped here."""
+        time, kind, subject, epoch, _ = event
+        if kind in (FINISHED, FAILED):
+            run = self._jobs.get(subject)
+            if run is None or run.epoch != epoch or run.due != time:
+                return False
+            if kind == FINISHED:
+                del self._jobs[subject]
+            self._vacate(time, run)
+            if kind == FAILED:
+                run.due = -1
+            return True
+        if kind == NODE_LOST:
+            self._down.add(subject)
+            self._freeze(time, subject)
+        elif kind == NODE_JOINED:
+            self._down.discard(subject)
+        return True
+
+    def perform(self, now: int, action: Action) -> None:
+        """Do as the core says, and foretell what follows."""
+        if type(action) is Start:
+            self._start(now, action)
+        elif type(action) is Stop:
+            self._stop(now, action)
+        elif type(action) is Resize:
+            self._resize(now, action)
+        elif type(action) is SetPower:
+            if action.on:
+                heappush(self.heap, (now + self._boot_time, NODE_JOINED, action.node, 0, None))
+        elif type(action) is Rent and action.keep:
+            heappush(self.heap, (now + self._boot_time, NODE_JOINED, action.node, 0, None))
+
+    def done(self, job_id: str, now: int) -> int:
+        """The true work a job has behind it."""
+        run = self._jobs[job_id]
+        if run.spots is None or now <= run.live_at:
+            return run.done
+        return run.done + int((now - run.live_at) * run.rate)
+
+    def _start(self, now: int, action: Start) -> None:
+        run = self._jobs[action.job]
+        run.epoch = action.epoch
+        run.spots = action.spots
+        run.terms = action.terms
+        traits = run.job.traits
+        run.live_at = now
+        if action.epoch > 1:
+            restore = traits.checkpoint.restore
+            run.live_at += restore
+            self.lost += restore * load_of(action.spots)
+        if self._uniform and traits.profile is None and traits.least is None:
+            run.rate = 1.0
+            if len(action.spots) == 1 and action.spots[0][1].bit_count() < run.job.shape.gpus:
+                run.rate = self._rated(run, [])
+        else:
+            met = self._occupy(run)
+            run.rate = self._rated(run, met)
+            for other in met:
+                self._rerate(now, other)
+        self._foretell(run)
+        if run.rate != 1.0:
+            heappush(self.heap, (now, PROGRESSED, action.job, action.epoch, (run.done, run.rate)))
+
+    def _stop(self, now: int, action: Stop) -> None:
+        run = self._jobs.get(action.job)
+        if run is None or run.epoch != action.epoch or run.spots is None:
+            if run is None or run.epoch == action.epoch:  # it ended before it could be told
+                heappush(self.heap, (now, STOPPED, action.job, action.epoch, 0 if run is None else run.done))
+            return
+        died = action.why == "node lost" or any(
+            self.cluster.nodes[spot[0]].name in self._down for spot in run.spots
+        )
+        if not died:
+            run.advance(now)
+        checkpoint = run.job.traits.checkpoint
+        load = load_of(run.spots)
+        if checkpoint.on_stop and not died:
+            kept, takes = run.done, checkpoint.save
+        else:
+            every = checkpoint.every
+            kept, takes = (run.done - run.done % every if every else 0), 0
+        if run.rate > 0:
+            self.lost += int((run.done - kept) / run.rate) * load
+        self.lost += takes * load
+        run.done = kept
+        self._vacate(now, run)
+        heappush(self.heap, (now + takes, STOPPED, action.job, action.epoch, kept))
+
+    def _resize(self, now: int, action: Resize) -> None:
+        run = self._jobs.get(action.job)
+        if run is None or run.epoch != action.epoch or run.spots is None:
+            return
+        run.advance(now)
+        self._vacate(now, run)
+        run.spots, run.terms = action.spots, action.terms
+        pause = run.job.traits.checkpoint.resize
+        run.live_at = now + pause
+        self.lost += pause * load_of(action.spots)
+        met = self._occupy(run)
+        run.rate = self._rated(run, met)
+        for other in met:
+            self._rerate(now, other)
+        self._foretell(run)
+        heappush(self.heap, (now, RESIZED, action.job, action.epoch, None))
+        heappush(self.heap, (now, PROGRESSED, action.job, action.epoch, (run.done, run.rate)))
+
+    def _foretell(self, run: Running) -> None:
+        if run.rate <= 0.0:
+            run.due = -1
+            return
+        job = run.job
+        kind, target, fact = FINISHED, job.work, None
+        if job.fails_after is not None and job.fails_after < job.work:
+            kind, target, fact = FAILED, job.fails_after, ("exit 1", 0)
+        left = max(0, target - run.done)
+        run.due = run.live_at + (left if run.rate == 1.0 else -int(-left // run.rate))
+        heappush(self.heap, (run.due, kind, job.id, run.epoch, fact))
+
+    def _rated(self, run: Running, met: list[Running]) -> float:
+        spots = run.spots
+        assert spots is not None
+        neighbours = [
+            Neighbour(
+                other.job.traits.profile.use if other.job.traits.profile else 1.0,
+                other.job.traits.profile.hurt if other.job.traits.profile else 0.0,
+                other.terms,
+            )
+            for other in met
+        ]
+        return self._speed.rate(run.job.shape, run.job.traits, spots, run.terms, neighbours)
+
+    def _rerate(self, now: int, run: Running) -> None:
+        """Somebody joined or left: it goes on at another speed."""
+        before = run.rate
+        rate = self._rated(run, self._met(run))
+        if rate == before:
+            return
+        run.advance(now)
+        run.rate = rate
+        self._foretell(run)
+        heappush(self.heap, (now, PROGRESSED, run.job.id, run.epoch, (run.done, rate)))
+
+    def _occupy(self, run: Running) -> list[Running]:
+        """Put it on its devices; those already there."""
+        met = self._met(run)
+        for device in _devices(run.spots):
+            self._on.setdefault(device, {})[run.job.id] = run
+        return met
+
+    def _met(self, run: Running) -> list[Running]:
+        found: dict[str, Running] = {}
+        for device in _devices(run.spots):
+            for job_id, other in self._on.get(device, {}).items():
+                if other is not run:
+                    found[job_id] = other
+        return [found[job_id] for job_id in sorted(found)]
+
+    def _vacate(self, now: int, run: Running) -> None:
+        spots, run.spots = run.spots, None
+        run.due = -1
+        if not self._on:
+            return
+        met: dict[str, Running] = {}
+        for device in _devices(spots):
+            there = self._on.get(device)
+            if there and there.pop(run.job.id, None) is not None:
+                met.update(there)
+                if not there:
+                    del self._on[device]
+        for job_id in sorted(met):
+            self._rerate(now, met[job_id])
+
+    def _freeze(self, now: int, node: str) -> None:
+        """All that runs there stops dead; the core will say what becomes of it."""
+        number = self.cluster.number[node]
+        for run in self._jobs.values():
+            if run.spots and any(spot[0] == number for spot in run.spots):
+                run.advance(now)
+                run.due = -1
+
+
+def _devices(spots: Spots | None) -> Iterable[tuple[int, int]]:
+    for node, devices, _, _, _ in spots or ():
+        while devices:
+            low = devices & -devices
+            yield node, low.bit_length() - 1
+            devices ^= low

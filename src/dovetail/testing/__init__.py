@@ -1,0 +1,1 @@
+"""Builders and suites for tests, ours and those of plug-ins."""

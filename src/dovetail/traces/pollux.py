@@ -1,0 +1,134 @@
+"""Workloads of Pollux (Qiao et al., OSDI 2021) and Sia (Jayaram Subramanya et al., SOSP 2023).
+
+They say what is trained and with how many replicas, not how long it takes: that stands in measured tables
+beside them, a directory for each application.
+"""
+
+from __future__ import annotations
+
+import math
+from functools import cache
+from pathlib import Path
+
+from dovetail.model.errors import TraceError
+from dovetail.model.job import Job, Profile, Traits, gang
+from dovetail.model.units import micros
+from dovetail.traces.table import Row, rows, stem
+from dovetail.traces.trace import Dropped, Trace, assembled
+
+# Yolov3's memory allows less than was measured (AdaptDL's simulator/applications.py).
+_MOST_LOCAL = {"yolov3": 8.0}
+
+_Times = dict[
+    float, tuple[float, float]
+]  # by local batch size: seconds of a step, and of it exchanging gradients
+
+
+def read_pollux(path: Path, profiles: Path | str | None = None, gpu: str = "", node: int = 4) -> Trace:
+    """Pollux' and Sia's workload CSV with durations from measured tables.
+
+    `profiles` is the directory with <application>/placements.csv, scalability.csv and validation-*.csv;
+    `gpu` picks the tables of one GPU type (aws, rtx, dgx-ext ...), `node` is how many GPUs its nodes have.
+    The rule: a job takes as many steps as the validation run of the nearest batch size, each as long as was
+    measured for its replicas on the fewest nodes and its share of the batch, straight lines between measured
+    points, and several passes for one exchange of gradients where the share is larger than any measured.
+    Pollux itself lets batch and replicas change while a job runs: a fixed duration is that of never doing so.
+    """
+    if profiles is None:
+        raise TraceError(
+            str(path),
+            None,
+            "has no durations",
+            "give profiles=DIRECTORY, the measured tables that came with it",
+        )
+    tables = _Tables(Path(profiles), f"-{gpu}" if gpu else "", node)
+    dropped = Dropped()
+    kept: dict[tuple[str, int], Traits] = {}
+    jobs = []
+    for row in rows(path, ("name", "time", "application", "num_replicas", "batch_size")):
+        model, replicas, batch = row.text("application"), row.whole("num_replicas"), row.whole("batch_size")
+        if not replicas:
+            dropped.add("no GPUs")
+            continue
+        if not batch:
+            raise row.wrong("batch_size is 0", "give the global batch size")
+        work = micros(tables.steps(row, model, batch) * tables.step_time(row, model, replicas, batch))
+        if (model, batch) not in kept:
+            kept[model, batch] = Traits(profile=Profile(batch=batch))
+        submit, name = row.span("time"), row.text("name")
+        jobs.append(Job(name, submit, gang(replicas), work, work, model=model, traits=kept[model, batch]))
+    note = f"durations by the {gpu or 'default'} tables on the fewest nodes of {node} GPUs"
+    return assembled(str(path), stem(path), "pollux", jobs, dropped, notes=(note,))
+
+
+class _Tables:
+    """The measured tables of a directory, each read once."""
+
+    def __init__(self, folder: Path, suffix: str, node: int) -> None:
+        self._folder, self._suffix, self._node = folder, suffix, node
+        self._runs = cache(self._read_runs)
+        self._times = cache(self._read_times)
+
+    def steps(self, row: Row, model: str, batch: int) -> float:
+        runs = self._runs(model)
+        if not runs:
+            raise row.wrong(f"no validation runs of {model} in {self._folder}", "check profiles=DIRECTORY")
+        return runs[min(runs, key=lambda size: (abs(size - batch), size))]
+
+    def step_time(self, row: Row, model: str, replicas: int, batch: int) -> float:
+        times = self._times(model)
+        if not times:
+            raise row.wrong(
+                f"no step times of {model} in {self._folder}", "check profiles=DIRECTORY and gpu=TYPE"
+            )
+        nodes = -(-replicas // self._node)
+        where = min(times, key=lambda count: (abs(count[1] - replicas), abs(count[0] - nodes), count))
+        measured = times[where]
+        local = batch / replicas
+        passes = math.ceil(local / _MOST_LOCAL.get(model, max(measured)) - 1e-8)
+        step, sync = _between(measured, local / passes)
+        return step + (passes - 1) * (step - sync)
+
+    def _read_runs(self, model: str) -> dict[int, float]:
+        """Steps in all, by global batch size."""
+        runs: dict[int, float] = {}
+        for path in sorted((self._folder / model).glob("validation-*.csv")):
+            size = path.stem.rpartition("-")[2]
+            if size.isdecimal():
+                runs[int(size)] = max(row.number("iteration") for row in rows(path, ("iteration",)))
+        return runs
+
+    def _read_times(self, model: str) -> dict[tuple[int, int], _Times]:
+        """Step times by (nodes, replicas); of several splits over the nodes, the one that fills them."""
+        packed: dict[tuple[int, int], _Times] = {}
+        others: dict[tuple[int, int], _Times] = {}
+        placements = self._folder / model / f"placements{self._suffix}.csv"
+        if placements.exists():
+            for row in rows(placements, ("placement", "local_bsz", "step_time", "sync_time")):
+                hosts = sorted(int(digit) for digit in row.text("placement") if digit.isdecimal())
+                if not hosts:
+                    raise row.wrong(
+                        f"placement is {row.text('placement')!r}", "write GPUs of each node, as 22"
+                    )
+                full = all(gpus == self._node for gpus in hosts[1:])
+                table = (packed if full else others).setdefault((len(hosts), sum(hosts)), {})
+                table.setdefault(row.number("local_bsz"), (row.number("step_time"), row.number("sync_time")))
+        scalability = self._folder / model / f"scalability{self._suffix}.csv"
+        if scalability.exists():
+            for row in rows(
+                scalability, ("num_nodes", "num_replicas", "local_bsz", "step_time", "sync_time")
+            ):
+                table = others.setdefault((row.whole("num_nodes"), row.whole("num_replicas")), {})
+                table.setdefault(row.number("local_bsz"), (row.number("step_time"), row.number("sync_time")))
+        return others | packed
+
+
+def _between(known: _Times, at: float) -> tuple[float, float]:
+    """A straight line between the two nearest measured points; the outermost ones beyond them."""
+    above = min((point for point in known if point >= at), default=max(known))
+    below = max((point for point in known if point <= at), default=min(known))
+    if above == below:
+        return known[above]
+    part = (at - below) / (above - below)
+    (step, sync), (step_above, sync_above) = known[below], known[above]
+    return step + (step_above - step) * part, sync + (sync_above - sync) * part
