@@ -66,7 +66,9 @@ class Core:
         "_review_at",
         "_round_due",
         "_seq",
+        "_stuck_at",
         "_timers",
+        "_tree",
         "_yields",
         "arrived",
         "calendar",
@@ -114,12 +116,14 @@ class Core:
         self._timers: list[tuple[int, int, ActiveJob]] = []
         self._releasing: dict[str, Spots] = {}  # devices that a stopping job has not let go of yet
         self._heirs: dict[str, list[ActiveJob]] = {}  # who was given them meanwhile
+        self._stuck_at: ActiveJob | None = None
         self._seq = 0
         self._notes: list[Note] | None = None
         self._ever: dict[Shape, bool] = {}
         self._lines: dict[str, tuple[str, ...]] = {}
         self._limits = {t.name: t.limit * 1000 for t in cluster.tenants.values() if t.limit is not None}
         self._closed: dict[int, str] = {}
+        self._tree = bool(cluster.tenants)
         self.limited = bool(self._limits)
 
     # -- the one way in
@@ -144,7 +148,9 @@ class Core:
         if self._review_at is not None and self._review_at <= now:
             self._review_at = None
             self.moved = True
-        if not self.moved and not self.arrived:
+        if not self.moved and (
+            not self.arrived or (self._stuck_at is not None and self.queue.head() is self._stuck_at)
+        ):
             return Step(self.number, now, events, False, actions)
         if self._quantum is not None and now % self._quantum:
             self._round_due = now - now % self._quantum + self._quantum
@@ -203,7 +209,7 @@ class Core:
         self.running[job.id] = job
         held = job.held
         tenant = job.tenant
-        if tenant in self._lines or self.cluster.tenants:
+        if self._tree:
             for name in self._line(tenant):
                 self.used[name] = self.used.get(name, 0) + held
         else:
@@ -216,7 +222,7 @@ class Core:
         del self.running[job.id]
         held = job.held
         tenant = job.tenant
-        if tenant in self._lines or self.cluster.tenants:
+        if self._tree:
             for name in self._line(tenant):
                 self.used[name] -= held
         else:
@@ -284,10 +290,10 @@ class Core:
         if job.filed is not None and not retry:
             self.queue.remove(job)  # it was told to stop, and ended first
         elif job.spots is not None:
-            spots = job.spots
             self.leave(job)
-            self.room.give(spots)
-            job.end(time)
+            self.room.give(job.spots)
+            if retry:
+                job.end(time)
         job.timer = None
         if retry:
             job.fails += 1
@@ -443,6 +449,7 @@ class Core:
         if draft.review_at is not None and draft.review_at <= self.now:
             raise PlanError(f"a review at {draft.review_at} is not after now, {self.now}")
         self._review_at = draft.review_at
+        self._stuck_at = draft.stuck_at
         self.memory = draft.memory
         if draft.touched:
             self._enact(draft, actions)
@@ -599,6 +606,7 @@ class Core:
                 heappush(twin._timers, job.timer)
         for other, heirs in self._heirs.items():
             twin._heirs[other] = [copies[job.id] for job in heirs if job.id in copies]
+        twin._stuck_at = None if self._stuck_at is None else copies.get(self._stuck_at.id)
         twin.arrived = [copies[job.id] for job in self.arrived if job.id in copies]
         for node in self._closed:
             twin.room.close(node)

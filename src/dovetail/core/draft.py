@@ -48,6 +48,7 @@ class Draft:
         "notes",
         "rest",
         "review_at",
+        "stuck_at",
         "touched",
     )
 
@@ -58,6 +59,7 @@ class Draft:
         self.memory = core.memory
         self.notes = notes  # kept only while somebody asks why
         self.rest: Rest | None = None
+        self.stuck_at: ActiveJob | None = None
 
     @property
     def room(self) -> Room:
@@ -128,6 +130,10 @@ class Draft:
         mine.spots, mine.terms, mine.held = spots, terms, load_of(spots)
         core.enter(mine)
         return True
+
+    def stuck(self, job: JobView) -> None:
+        """Nothing changes before devices fall free, or somebody comes before this job: do not ask till then."""
+        self.stuck_at = cast("ActiveJob", job)
 
     def deny(self, job: JobView, reason: str, detail: str = "") -> bool:
         """Say why a job is passed over; kept only when somebody asks."""

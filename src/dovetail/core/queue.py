@@ -24,7 +24,7 @@ Heap = list[Entry]
 class Queue:
     """The jobs that wait, ready to be asked for in order."""
 
-    __slots__ = ("_flat", "_group", "_key", "_lanes", "_size", "_stale")
+    __slots__ = ("_first", "_flat", "_group", "_key", "_lanes", "_size", "_stale")
 
     def __init__(
         self, key: Callable[[JobView, int], Key], group: Callable[[JobView], Hashable] | None = None
@@ -35,6 +35,7 @@ class Queue:
         self._flat: list[tuple[Shape, Hashable, Heap]] = []  # the same heaps in one row
         self._size = 0
         self._stale = 0
+        self._first: Entry | None = None  # the head of all, while it is known
 
     def __len__(self) -> int:
         return self._size
@@ -50,6 +51,9 @@ class Queue:
         entry = (self._key(job, now), job.seq, job)
         job.filed = entry
         self._size += 1
+        first = self._first
+        if first is not None and entry < first:
+            self._first = entry
         lane = self._lanes.get(job.shape)
         if lane is None:
             lane = self._lanes[job.shape] = {}
@@ -61,6 +65,8 @@ class Queue:
         heappush(heap, entry)
 
     def remove(self, job: ActiveJob) -> None:
+        if job.filed is self._first:
+            self._first = None
         job.filed = None
         self._size -= 1
         self._stale += 1
@@ -71,6 +77,8 @@ class Queue:
         """The first of all whose shape is not to be skipped."""
         if not self._size:
             return None
+        if not skip and self._first is not None:
+            return self._first[2]
         best: Entry | None = None
         emptied = False
         for shape, _, heap in self._flat:
@@ -88,7 +96,11 @@ class Queue:
                 emptied = True
         if emptied:
             self._tidy()
-        return None if best is None else best[2]
+        if best is None:
+            return None
+        if not skip:
+            self._first = best
+        return best[2]
 
     def shapes(self) -> Sequence[Shape]:
         """The shapes that somebody waits for."""

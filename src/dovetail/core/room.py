@@ -251,7 +251,12 @@ class Room:
         )
 
     def _by_cuts(self, kind: int, cuts: tuple[int, ...], avoid: int) -> Spots | None:
-        buckets, taken, spots = self._buckets[kind], avoid, []
+        buckets, taken, spots = self._buckets[kind], avoid, list[Spot]()
+        empty = 0
+        for count in range(cuts[0], len(buckets)):
+            empty |= buckets[count]
+        if empty.bit_count() < cuts.count(cuts[0]):
+            return None
         for want in cuts:
             for count in range(want, len(buckets)):
                 nodes = buckets[count] & ~taken

@@ -6,6 +6,8 @@ a waiting job displaces those who yield below its `limit`.
 
 from __future__ import annotations
 
+from typing import Literal
+
 from dovetail.model.units import HOUR
 from dovetail.model.view import JobView, Order
 
@@ -24,14 +26,32 @@ def _declared(job: JobView, now: int) -> int:
 shortest = Order(_declared)
 
 
-def shortest_remaining(resume_cost: int = 0) -> Order:
+def smallest(by: Literal["duration", "service", "gpus"]) -> Order:
+    """By what a job asked for when it came: its time, its GPUs, or both multiplied; then by arrival."""
+
+    def size(job: JobView) -> int:
+        if by == "gpus":
+            return job.gpus
+        return job.estimate * (job.gpus if by == "service" else 1)
+
+    def key(job: JobView, now: int) -> tuple[int, int]:
+        return (size(job), job.arrived_at)
+
+    def yields(job: JobView, now: int) -> tuple[int, ...]:
+        return (-size(job), -job.arrived_at, -job.seq)
+
+    return Order(key, yields, yields)
+
+
+def shortest_remaining(resume_cost: int | None = None) -> Order:
     """Least work left first; a job that has run before must also pay to come back.
 
-    Among running jobs the least work left is the earliest end, which does not change while they run.
+    That is `resume_cost`, or the time that it says it takes to restore. Among running jobs the least work left
+    is the earliest end, which does not change while they run.
     """
 
     def key(job: JobView, now: int) -> tuple[int, int]:
-        return (job.remaining_at(now) + (resume_cost if job.epoch else 0), job.arrived_at)
+        return (job.remaining_at(now) + (_to_resume(job, resume_cost) if job.epoch else 0), job.arrived_at)
 
     def yields(job: JobView, now: int) -> tuple[int, ...]:
         return (-job.ends_at(now),)
@@ -51,7 +71,11 @@ def expected_end(order: Order) -> Order:
     return Order(order.key, yields)
 
 
-def least_remaining_service(resume_cost: int = 0) -> Order:
+def _to_resume(job: JobView, cost: int | None) -> int:
+    return job.traits.checkpoint.restore if cost is None else cost
+
+
+def least_remaining_service(resume_cost: int | None = None) -> Order:
     """Least work left times GPUs first.
 
     Jobs of different size lose remaining service at different speeds, so the order among running jobs
@@ -59,7 +83,7 @@ def least_remaining_service(resume_cost: int = 0) -> Order:
     """
 
     def key(job: JobView, now: int) -> int:
-        return job.gpus * (job.remaining_at(now) + (resume_cost if job.epoch else 0))
+        return job.gpus * (job.remaining_at(now) + (_to_resume(job, resume_cost) if job.epoch else 0))
 
     def yields(job: JobView, now: int) -> tuple[int, ...]:
         return (-job.gpus * job.remaining_at(now),)

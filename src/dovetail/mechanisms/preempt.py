@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from dovetail.mechanisms.place import Place, packed
+from dovetail.mechanisms.skew import packs
 from dovetail.model.grant import Spots
 from dovetail.model.job import Shape
 from dovetail.model.view import JobView, Order, Plan, View
@@ -45,41 +46,40 @@ def displace(view: View, plan: Plan, order: Order, job: JobView, place: Place) -
     """Stop those who yield first to this job until it fits; nobody if that cannot be."""
     assert order.limit is not None
     limit = order.limit(job, view.now)
-    if job.shape.plain and place is packed and not order.drifts:
+    if job.shape.plain and not order.drifts and packs(place, job):
         relief = view.exits.relief(job.shape)
         if relief is None or not relief.key < limit:
             return ()
         for other in relief.jobs:
             plan.stop(other)
         return relief.jobs
-    return _one_by_one(view, plan, order, job, place, limit)
-
-
-def _one_by_one(
-    view: View, plan: Plan, order: Order, job: JobView, place: Place, limit: tuple[int, ...]
-) -> Sequence[JobView]:
-    """For shapes and placements without an index: stop, look, and put back who was not in the way."""
     assert order.yields is not None
-    now = view.now
-    ranked = sorted(
+    now, yields = view.now, order.yields
+    leaving = sorted(
         (key, -other.seq, other)
         for other in view.running.values()
-        if other.traits.preemptible and (key := order.yields(other, now)) is not None and key < limit
+        if other.traits.preemptible and (key := yields(other, now)) is not None and key < limit
     )
+    return displace_among(plan, [other for _, _, other in leaving], job, place)
+
+
+def displace_among(plan: Plan, leaving: Sequence[JobView], job: JobView, place: Place) -> Sequence[JobView]:
+    """For shapes and placements without an index: stop, look, and put back who was not in the way.
+
+    Of those who were stopped too many, the last to leave is the first to be put back.
+    """
     stopped: list[tuple[JobView, Spots | None]] = []
-    for _, _, other in ranked:
-        before = other.spots
+    for other in leaving:
+        stopped.append((other, other.spots))
         plan.stop(other)
-        stopped.append((other, before))
-        spots = place(plan.room, job)
-        if spots is not None:
+        if place(plan.room, job) is not None:
             break
     else:
         for other, before in reversed(stopped):
             plan.start(other, before)
         return ()
     needed = []
-    for other, before in stopped:
+    for other, before in reversed(stopped):
         plan.start(other, before)
         if place(plan.room, job) is None:
             plan.stop(other)

@@ -6,9 +6,10 @@ A trace has a million jobs and a few dozen shapes and traits, so those two are v
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from enum import StrEnum
 from functools import cached_property, lru_cache
+from typing import Any
 
 from dovetail.model.units import WHOLE
 
@@ -38,9 +39,12 @@ class Role:
     memory: int = 0
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Shape:
-    """A gang: so many equal tasks, each whole on one node. Jobs of one shape fit alike."""
+    """A gang: so many equal tasks, each whole on one node. Jobs of one shape fit alike.
+
+    Equal shapes are one object, so that comparing and hashing them, which every queue does, costs nothing.
+    """
 
     tasks: int = 1
     each: int = 1  # devices a task
@@ -56,12 +60,17 @@ class Shape:
         if self.tasks < 1 or self.each < 0 or not 0 < self.milli <= WHOLE:
             raise ValueError(f"no job has the shape {self}")
 
-    def __hash__(self) -> int:
-        return self._hash  # asked for at every queueing: worked out once
+    def __new__(cls, *values: Any, **named: Any) -> Shape:
+        key = (values, tuple(sorted(named.items())))
+        made = _SHAPES.get(key)
+        if made is None:
+            whole = (*values, *(named.get(name, default) for name, default in _SHAPE_FIELDS[len(values) :]))
+            made = _SHAPES.get((whole, ())) or object.__new__(cls)
+            _SHAPES[key] = _SHAPES[whole, ()] = made
+        return made
 
-    @cached_property
-    def _hash(self) -> int:
-        return hash((self.tasks, self.each, self.milli, self.slice, self.types, self.cpus, self.memory))
+    def __reduce__(self) -> tuple[type[Shape], tuple[Any, ...]]:
+        return Shape, tuple(getattr(self, name) for name, _ in _SHAPE_FIELDS)
 
     @cached_property
     def gpus(self) -> int:
@@ -85,6 +94,10 @@ class Shape:
     def of(self, tasks: int) -> Shape:
         """The same tasks, more or fewer."""
         return replace(self, tasks=tasks) if tasks != self.tasks else self
+
+
+_SHAPES: dict[tuple[Any, ...], Shape] = {}
+_SHAPE_FIELDS: list[tuple[str, Any]] = [(f.name, f.default) for f in fields(Shape)]
 
 
 @lru_cache(maxsize=4096)

@@ -15,6 +15,8 @@ POLICIES: Registry[Policy] = Registry(
         "priority": "dovetail.policies.classic:priority",
         "backfill": "dovetail.policies.backfill:backfill",
         "tiresias-l": "dovetail.policies.tiresias:tiresias_l",
+        "tiresias-g": "dovetail.policies.tiresias:tiresias_g",
+        "e-las": "dovetail.policies.elas:e_las",
     },
     plugins="dovetail.policies",
 )

@@ -18,13 +18,14 @@ def simulate(core: Core, world: World, jobs: Iterable[Job], until: int | None = 
     policy is asked when everything of that instant is known.
     """
     heap, holds, perform, handle = world.heap, world.holds, world.perform, core.handle
+    rounds = core.policy.quantum is not None
     arrivals = iter(jobs)
     upcoming = next(arrivals, None)
     while True:
         time: int | None = heap[0][0] if heap else None
         if upcoming is not None and (time is None or upcoming.arrived_at < time):
             time = upcoming.arrived_at
-        now = None if time is None else core.wake(time)
+        now = core.wake(time) if rounds and time is not None else time
         alarm = core.alarm
         if alarm is not None and (now is None or alarm < now):
             now = alarm

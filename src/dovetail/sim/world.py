@@ -11,13 +11,14 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from heapq import heappush
 
-from dovetail.model.action import Action, Rent, Resize, SetPower, Start, Stop
+from dovetail.model.action import Action, Answer, Rent, Resize, SetPower, Start, Stop
 from dovetail.model.cluster import Cluster
 from dovetail.model.event import FAILED, FINISHED, NODE_JOINED, NODE_LOST, PROGRESSED, RESIZED, STOPPED, Event
 from dovetail.model.grant import FULL, Spots, Terms, load_of
 from dovetail.model.job import Job
 from dovetail.model.speed import Neighbour, ProfiledSpeed, Speed
 from dovetail.model.units import MINUTE
+from dovetail.sim.outcomes import NEVER, Outcomes
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,10 +34,13 @@ class Incident:
 class Running:
     """The truth about one job."""
 
-    __slots__ = ("done", "due", "epoch", "job", "live_at", "rate", "spots", "terms")
+    __slots__ = ("done", "due", "epoch", "job", "live_at", "load", "rate", "row", "since", "spots", "terms")
 
-    def __init__(self, job: Job) -> None:
+    def __init__(self, job: Job, row: int) -> None:
         self.job = job
+        self.row = row  # of its outcome
+        self.since = 0  # it holds what it holds from then on:
+        self.load = 0  # so many milli-GPUs
         self.done = 0  # work, up to live_at
         self.live_at = 0
         self.rate = 1.0
@@ -65,7 +69,9 @@ class World:
     ) -> None:
         self.cluster = cluster
         self.heap: list[Event] = []
-        self.lost = 0  # milli-GPU-microseconds held without lasting work
+        self.outcomes = Outcomes()
+        self.busy = 0  # milli-GPU-microseconds held
+        self.lost = 0  # of these, without lasting work
         self._jobs: dict[str, Running] = {}
         self._speed: Speed = speed or ProfiledSpeed(cluster)
         self._uniform = speed is None and all(kind.speed == 1.0 for kind in cluster.types)
@@ -79,20 +85,25 @@ class World:
 
     def submit(self, job: Job) -> None:
         """A job exists from now on."""
-        self._jobs[job.id] = Running(job)
+        self._jobs[job.id] = Running(job, self.outcomes.add(job))
 
     def holds(self, event: Event) -> bool:
         """Whether a foretold event still happens: predictions outdated since are dropped here."""
         time, kind, subject, epoch, _ = event
         if kind in (FINISHED, FAILED):
             run = self._jobs.get(subject)
-            if run is None or run.epoch != epoch or run.due != time:
+            if run is None or run.due != time or run.epoch != epoch:
                 return False
+            self._let_go(time, run)
             if kind == FINISHED:
+                self.outcomes.finish[run.row] = time
                 del self._jobs[subject]
-            self._vacate(time, run)
-            if kind == FAILED:
-                run.due = -1
+            elif run.epoch > run.job.traits.retries:
+                self.outcomes.end[subject] = "failed"
+            if self._on:
+                self._vacate(time, run)
+            else:
+                run.spots, run.due = None, -1
             return True
         if kind == NODE_LOST:
             self._down.add(subject)
@@ -112,8 +123,11 @@ class World:
         elif type(action) is SetPower:
             if action.on:
                 heappush(self.heap, (now + self._boot_time, NODE_JOINED, action.node, 0, None))
-        elif type(action) is Rent and action.keep:
-            heappush(self.heap, (now + self._boot_time, NODE_JOINED, action.node, 0, None))
+        elif type(action) is Rent:
+            if action.keep:
+                heappush(self.heap, (now + self._boot_time, NODE_JOINED, action.node, 0, None))
+        elif type(action) is Answer and action.answer == "refused":
+            self.outcomes.end[action.job] = "refused"
 
     def done(self, job_id: str, now: int) -> int:
         """The true work a job has behind it."""
@@ -125,18 +139,20 @@ class World:
     def _start(self, now: int, action: Start) -> None:
         run = self._jobs[action.job]
         run.epoch = action.epoch
-        run.spots = action.spots
+        run.spots = spots = action.spots
         run.terms = action.terms
-        traits = run.job.traits
-        run.live_at = now
+        job = run.job
+        traits = job.traits
+        run.live_at = run.since = now
+        run.load = load_of(spots)
+        if self.outcomes.start[run.row] == NEVER:
+            self.outcomes.start[run.row] = now
         if action.epoch > 1:
             restore = traits.checkpoint.restore
             run.live_at += restore
-            self.lost += restore * load_of(action.spots)
-        if self._uniform and traits.profile is None and traits.least is None:
+            self.lost += restore * run.load
+        if self._uniform and traits.profile is None and run.load == job.shape.load:
             run.rate = 1.0
-            if len(action.spots) == 1 and action.spots[0][1].bit_count() < run.job.shape.gpus:
-                run.rate = self._rated(run, [])
         else:
             met = self._occupy(run)
             run.rate = self._rated(run, met)
@@ -158,7 +174,7 @@ class World:
         if not died:
             run.advance(now)
         checkpoint = run.job.traits.checkpoint
-        load = load_of(run.spots)
+        load = run.load
         if checkpoint.on_stop and not died:
             kept, takes = run.done, checkpoint.save
         else:
@@ -168,6 +184,8 @@ class World:
             self.lost += int((run.done - kept) / run.rate) * load
         self.lost += takes * load
         run.done = kept
+        self.outcomes.stops[run.row] += 1
+        self._let_go(now + takes, run)
         self._vacate(now, run)
         heappush(self.heap, (now + takes, STOPPED, action.job, action.epoch, kept))
 
@@ -176,11 +194,13 @@ class World:
         if run is None or run.epoch != action.epoch or run.spots is None:
             return
         run.advance(now)
+        self._let_go(now, run)
         self._vacate(now, run)
         run.spots, run.terms = action.spots, action.terms
+        run.since, run.load = now, load_of(action.spots)
         pause = run.job.traits.checkpoint.resize
         run.live_at = now + pause
-        self.lost += pause * load_of(action.spots)
+        self.lost += pause * run.load
         met = self._occupy(run)
         run.rate = self._rated(run, met)
         for other in met:
@@ -188,6 +208,19 @@ class World:
         self._foretell(run)
         heappush(self.heap, (now, RESIZED, action.job, action.epoch, None))
         heappush(self.heap, (now, PROGRESSED, action.job, action.epoch, (run.done, run.rate)))
+
+    def settle(self, now: int) -> list[str]:
+        """Count what is held up to now, at the end of a run; who holds it."""
+        holding = [job_id for job_id, run in self._jobs.items() if run.spots is not None]
+        for job_id in holding:
+            self._let_go(now, self._jobs[job_id])
+        return holding
+
+    def _let_go(self, time: int, run: Running) -> None:
+        held = time - run.since
+        self.outcomes.executed[run.row] += held
+        self.busy += held * run.load
+        run.since = time
 
     def _foretell(self, run: Running) -> None:
         if run.rate <= 0.0:

@@ -102,6 +102,6 @@ def run(
         made,
         name=policy if isinstance(policy, str) else type(policy).__name__,
         until=None if until is None else micros(until),
-        stretches=True,
+        trace=True,
         **world,
     )

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from dovetail.model.cluster import KNOWN_TYPES, Cluster, GpuType, Node, parse_cluster
 from dovetail.model.errors import ClusterError, TraceError
-from dovetail.model.units import GIB, MIB
+from dovetail.model.units import BOUNDLESS, GIB, MIB
 from dovetail.traces.clusterfile import read_yaml
 from dovetail.traces.shipped import SHIPPED_CLUSTERS
 from dovetail.traces.table import opened, rows
@@ -91,8 +91,8 @@ def _switches(path: Path) -> list[Node]:
         racks = len({node.rack for node in nodes})
         for rack in range(racks, racks + row.whole("num_switch")):
             for _ in range(row.whole("num_node_p_switch")):
-                cpus = row.whole("num_cpu_p_node") * 1_000 if row.has("num_cpu_p_node") else 1 << 60
-                memory = round(row.number("mem_p_node") * GIB) if row.has("mem_p_node") else 1 << 60
+                cpus = row.whole("num_cpu_p_node") * 1_000 if row.has("num_cpu_p_node") else BOUNDLESS
+                memory = round(row.number("mem_p_node") * GIB) if row.has("mem_p_node") else BOUNDLESS
                 nodes.append(
                     Node(
                         f"n{len(nodes)}",

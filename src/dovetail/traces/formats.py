@@ -7,7 +7,6 @@ all there decides, so the more particular formats stand above the plainer ones.
 from __future__ import annotations
 
 import csv
-import json
 from collections.abc import Collection
 from dataclasses import replace
 from functools import cache
@@ -110,7 +109,7 @@ def sniffed(path: Path) -> str:
     if first.startswith("["):
         return "philly-json"
     if first.startswith("{"):
-        return "jsonl" if _is_object(first) else "philly-json"
+        return "jsonl"
     fields = first.split("\t")
     if len(fields) in (7, 10, 12):
         return "gavel"
@@ -130,13 +129,6 @@ def sniffed(path: Path) -> str:
         f"no known format has the columns {', '.join(names[:8])}{' ...' if len(names) > 8 else ''}",
         f"name one: {', '.join(FORMATS.names())}",
     )
-
-
-def _is_object(line: str) -> bool:
-    try:
-        return isinstance(json.loads(line), dict)
-    except json.JSONDecodeError:
-        return True  # let the reader say what is wrong with it
 
 
 def _synergy(fields: list[str]) -> bool:

@@ -113,7 +113,7 @@ def _jobs(file: str, columns: dict[str, int], reader: Iterator[list[str]], dropp
             job = _careful(_row(file, line, columns, cells), dropped)
             if job is None:
                 continue
-            name, submit, work = job.id, job.arrived_at, job.work
+            name, submit, work = cells[id_at], job.arrived_at, job.work
             kind = known.setdefault(asked(cells), (job.shape, job.traits))
             if numbers:
                 counted.append((job.estimate, job.priority, job.deadline))

@@ -57,7 +57,7 @@ def read_pai(path: Path, cpus: bool = False) -> Trace:
     unended = set()
     for row in rows(tasks_path, _TASK, header=_header(tasks_path, _TASK)):
         job = row.text("job_name")
-        if not row.has("start_time") or not row.has("end_time") or not row.has("inst_num"):
+        if not row.told("start_time") or not row.told("end_time") or not row.told("inst_num"):
             unended.add(job)
             continue
         tasks.setdefault(job, []).append(_task(row))
@@ -128,7 +128,7 @@ def _submissions(path: Path) -> dict[str, tuple[int, str]]:
     return {
         row.text("job_name"): (row.span("start_time"), users.setdefault(user := row.text("user"), user))
         for row in rows(path, _JOB, header=_header(path, _JOB))
-        if row.has("start_time")
+        if row.told("start_time")
     }
 
 

@@ -42,21 +42,21 @@ def _slurm(path: Path, format: str, needed: Sequence[str], cpus: bool) -> Trace:
         if submit is None:
             raise row.wrong("submit_time is empty", "write YYYY-MM-DD HH:MM:SS")
         gpus = row.whole("gpu_num")
-        if "start_time" in row.columns and not row.has("start_time"):
+        if "start_time" in row.columns and not row.told("start_time"):
             dropped.add("never started")
         elif not gpus and not cpus:
             dropped.add("no GPUs (keep them with cpus=true)")
-        elif not row.has("duration") or not (work := row.span("duration")):
+        elif not row.told("duration") or not (work := row.span("duration")):
             dropped.add("duration 0")
         else:
-            cores = row.whole("cpu_num", 0) if cpus else 0
+            cores = row.whole("cpu_num") if cpus and row.told("cpu_num") else 0
             found.append((row, submit, work, gang(gpus, cpus=cores * 1_000)))
     first = min((submit for _, submit, _, _ in found), default=0)
     traits: dict[float, Traits] = {}
     words: dict[str, str] = {}
     jobs = []
     for row, submit, work, shape in found:
-        use = row.number("gpu_util", -1.0)
+        use = row.number("gpu_util") if row.told("gpu_util") else -1.0
         if use not in traits:
             traits[use] = Traits(profile=Profile(use=min(use, 100.0) / 100)) if use >= 0 else PLAIN
         tenant, user, model = (

@@ -70,11 +70,11 @@ class Row:
     def has(self, column: str) -> bool:
         """Whether the cell is there and not empty."""
         place = self.columns.get(column)
-        return (
-            place is not None
-            and place < len(self.cells)
-            and self.cells[place].strip() not in ("", "nan", "None")
-        )
+        return place is not None and place < len(self.cells) and self.cells[place].strip() != ""
+
+    def told(self, column: str) -> bool:
+        """The same for logs that went through pandas, where nothing is also written nan, NaT or None."""
+        return self.has(column) and self.text(column) not in ("nan", "NaN", "NaT", "None")
 
     def text(self, column: str, default: str = "") -> str:
         return self.cells[self.columns[column]].strip() if self.has(column) else default

@@ -1,0 +1,367 @@
+"""Policies against each other: a grid of runs over policies and seeds, one process for each core.
+
+Over seeds a figure is its mean, with a 95 % interval of Student's t: mean ± t(0.975, n-1) s / sqrt(n), where s
+is the standard deviation over the n seeds. It says how well the mean over traces like this one is known.
+Who is best is judged in pairs, for all policies ran the same traces: another policy is *level* with the best
+in a column if the interval of the difference between the two, seed by seed, holds zero.
+"""
+
+from __future__ import annotations
+
+import gc
+import math
+import multiprocessing
+import os
+import signal
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from multiprocessing.connection import Connection, wait
+from multiprocessing.context import ForkProcess
+from typing import Any
+
+from dovetail.bench.figures import Figures, figures, sampler, shown_jobs
+from dovetail.bench.metrics import Metrics, metrics
+from dovetail.bench.resample import Source
+from dovetail.model.cluster import Cluster
+from dovetail.model.errors import DovetailError, InputError
+from dovetail.model.job import Job
+from dovetail.policies.table import POLICIES
+from dovetail.sim.run import Run, run
+
+# Student's t at 0.975 for 1 to 30 degrees of freedom; beyond, 1.96 + 2.4/df is right to three figures.
+_T = (
+    *(12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228),
+    *(2.201, 2.179, 2.160, 2.145, 2.131, 2.120, 2.110, 2.101, 2.093, 2.086),
+    *(2.080, 2.074, 2.069, 2.064, 2.060, 2.056, 2.052, 2.048, 2.045, 2.042),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Entrant:
+    """A policy with its options, as it stands in tables."""
+
+    policy: str
+    options: Mapping[str, Any] = field(default_factory=dict)
+    typed: Mapping[str, str] = field(default_factory=dict)  # the options as the user wrote them
+
+    @property
+    def label(self) -> str:
+        said = self.typed or self.options
+        return " ".join([self.policy, *(f"{name}={value}" for name, value in said.items())])
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """One run of the grid."""
+
+    label: str
+    seed: int
+    metrics: Metrics
+    figures: Figures | None = None
+    stalled: tuple[str, ...] = ()
+    stalled_gpus: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """A mean over seeds and half the width of its 95 % interval; None for a single seed."""
+
+    mean: float
+    half: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A figure by which policies are compared."""
+
+    key: str
+    title: str
+    unit: str  # time | share | count | plain
+    read: Callable[[Metrics], float | None]
+    low: bool = True  # less is better
+
+
+COLUMNS = (
+    Column("jct_mean", "mean completion", "time", lambda m: m.jct.mean),
+    Column("jct_p50", "p50 completion", "time", lambda m: m.jct.p50),
+    Column("jct_p99", "p99 completion", "time", lambda m: m.jct.p99),
+    Column("wait_mean", "mean waiting", "time", lambda m: m.wait.mean),
+    Column("makespan", "makespan", "time", lambda m: m.makespan),
+    Column("utilization", "in use", "share", lambda m: m.utilization, low=False),
+    Column("preemptions", "preemptions", "count", lambda m: m.preemptions),
+)
+MORE_COLUMNS = (
+    Column("rho_mean", "mean finish-time rho", "plain", lambda m: m.fairness.rho.mean),
+    Column("rho_max", "worst finish-time rho", "plain", lambda m: m.fairness.rho.max),
+    Column("jain", "Jain's index", "plain", lambda m: m.fairness.jain, low=False),
+    Column("share_error", "share error", "share", lambda m: m.fairness.share_error),
+    Column("missed", "deadlines missed", "share", lambda m: m.missed / m.deadlines if m.deadlines else None),
+    Column("lost_gpu_hours", "GPU-hours lost", "count", lambda m: m.lost_gpu_seconds / 3_600),
+    Column("fragmentation", "fragmentation", "share", lambda m: m.fragmentation),
+    Column("cost", "cost", "count", lambda m: m.cost),
+    Column("energy_kwh", "energy, kWh", "count", lambda m: m.energy_kwh),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """The runs of a grid, and who did best."""
+
+    trace: str
+    cluster: str  # as it was asked for
+    gpus: int
+    varies: str
+    labels: tuple[str, ...]
+    seeds: int
+    results: Mapping[str, tuple[Result, ...]]  # by label, in the order of the seeds
+
+    def values(self, label: str, column: Column) -> list[float] | None:
+        """A figure seed by seed; None where it does not exist."""
+        found = [column.read(result.metrics) for result in self.results[label]]
+        values = [value for value in found if value is not None]
+        return values if values and len(values) == len(found) else None
+
+    def interval(self, label: str, column: Column) -> Interval | None:
+        values = self.values(label, column)
+        return None if values is None else interval(values)
+
+    def best(self, column: Column) -> frozenset[str]:
+        """Those with the best mean; nobody where all are equal or only one runs."""
+        means = {
+            label: found.mean for label in self.labels if (found := self.interval(label, column)) is not None
+        }
+        if len(means) < 2 or len(set(means.values())) < 2:
+            return frozenset()
+        least = min(means.values()) if column.low else max(means.values())
+        return frozenset(label for label, mean in means.items() if mean == least)
+
+    def level(self, column: Column) -> frozenset[str]:
+        """Those whose difference from the best may be chance; nobody with a single seed."""
+        best = self.best(column)
+        if not best or self.seeds < 2:
+            return frozenset()
+        first = self.values(next(label for label in self.labels if label in best), column) or []
+        found = set()
+        for label in self.labels:
+            values = self.values(label, column)
+            if label in best or values is None:
+                continue
+            gap = interval([a - b for a, b in zip(values, first, strict=True)])
+            if gap.half is not None and abs(gap.mean) <= gap.half:
+                found.add(label)
+        return frozenset(found)
+
+    def first(self, label: str) -> Result:
+        """The run of seed 0."""
+        return self.results[label][0]
+
+
+def interval(values: Sequence[float]) -> Interval:
+    """Mean and half-width of the 95 % interval.
+
+    >>> interval([1.0, 2.0, 3.0])
+    Interval(mean=2.0, half=2.484338207882909)
+    """
+    count = len(values)
+    mean = math.fsum(values) / count
+    if count < 2:
+        return Interval(mean)
+    deviation = math.sqrt(math.fsum((value - mean) ** 2 for value in values) / (count - 1))
+    freedom = count - 1
+    t = _T[freedom - 1] if freedom <= len(_T) else 1.96 + 2.4 / freedom
+    return Interval(mean, t * deviation / math.sqrt(count))
+
+
+Progress = Callable[[str, int, float], None]  # of one run: label, seed, share of its jobs that have arrived
+
+
+def compared(
+    source: Source,
+    cluster: Cluster,
+    entrants: Sequence[Entrant],
+    *,
+    described: str = "",
+    seeds: int = 1,
+    draw: bool = False,
+    workers: int | None = None,
+    prepare: Callable[[list[Job]], list[Job]] | None = None,
+    progress: Progress | None = None,
+) -> Comparison:
+    """Every entrant on every seed's trace.
+
+    `prepare` is applied to the jobs of each seed (fewer of them, dearer restarts ...); `draw` keeps what a
+    report needs of seed 0.
+    """
+    cells = [(entrant, seed) for seed in range(seeds) for entrant in entrants]
+
+    def work(cell: tuple[Entrant, int], tell: Callable[[float], None] | None) -> Result:
+        entrant, seed = cell
+        jobs = source.jobs(seed)
+        if prepare:
+            jobs = prepare(jobs)
+        return judged(entrant, jobs, cluster, seed=seed, draw=draw and seed == 0, tell=tell)
+
+    found: dict[tuple[str, int], Result] = {}
+    for result in _mapped(work, cells, workers or os.cpu_count() or 1, progress):
+        found[result.label, result.seed] = result
+    labels = tuple(entrant.label for entrant in entrants)
+    return Comparison(
+        trace=source.name,
+        cluster=described or f"{cluster.gpus} GPUs",
+        gpus=cluster.gpus,
+        varies=source.varies,
+        labels=labels,
+        seeds=seeds,
+        results={label: tuple(found[label, seed] for seed in range(seeds)) for label in labels},
+    )
+
+
+def judged(
+    entrant: Entrant,
+    jobs: list[Job],
+    cluster: Cluster,
+    *,
+    seed: int = 0,
+    draw: bool = False,
+    tell: Callable[[float], None] | None = None,
+) -> Result:
+    """One run and what it was worth."""
+    look = sampler(jobs) if draw else None
+    made = run(
+        Told(jobs, tell) if tell else jobs,
+        cluster,
+        POLICIES.make(entrant.policy, **entrant.options),
+        name=entrant.policy,
+        seed=seed,
+        options=entrant.options,
+        trace=draw,
+        on_step=look.watch if look else None,
+    )
+    return result_of(
+        made,
+        entrant.label,
+        figures(made, shown_jobs(jobs, cluster), look) if draw else None,
+        look.mean if look else None,
+    )
+
+
+def result_of(
+    made: Run, label: str, drawn: Figures | None = None, fragmentation: float | None = None
+) -> Result:
+    """What is kept of a run."""
+    gpus = {job.id: job.shape.gpus for job in made.jobs.job} if made.stalled else {}
+    return Result(
+        label=label,
+        seed=made.seed,
+        metrics=metrics(made, fragmentation),
+        figures=drawn,
+        stalled=tuple(made.stalled),
+        stalled_gpus=sum(gpus[job] for job in made.stalled),
+    )
+
+
+class Told(Sequence[Job]):
+    """Jobs that tell how far they have been read, a hundred times in all."""
+
+    def __init__(self, jobs: Sequence[Job], tell: Callable[[float], None]) -> None:
+        self._jobs = jobs
+        self._tell = tell
+
+    def __len__(self) -> int:
+        return len(self._jobs)
+
+    def __getitem__(self, at: Any) -> Any:
+        return self._jobs[at]
+
+    def __iter__(self) -> Iterator[Job]:
+        step = max(len(self._jobs) // 100, 1)
+        for first in range(0, len(self._jobs), step):
+            self._tell(first / len(self._jobs))
+            yield from self._jobs[first : first + step]
+
+
+# --- over processes --------------------------------------------------------------------------------
+
+_Work = Callable[[tuple[Entrant, int], Callable[[float], None] | None], Result]
+
+
+def _mapped(
+    work: _Work, cells: Sequence[tuple[Entrant, int]], workers: int, progress: Progress | None
+) -> Iterator[Result]:
+    """The result of each cell, as they come.
+
+    Each cell has a process of its own, forked: the trace is read once and shared. A process that dies (out of
+    memory, say) is noticed. Where there is no fork the cells run one by one, here.
+    """
+    if min(workers, len(cells)) < 2 or "fork" not in multiprocessing.get_all_start_methods():
+        for cell in cells:
+            yield work(cell, _teller(progress, cell))
+        return
+    context = multiprocessing.get_context("fork")
+    gc.collect()
+    gc.freeze()  # a child that looked for garbage among the shared jobs would copy them all
+    left = deque(cells)
+    live: dict[Connection, tuple[ForkProcess, tuple[Entrant, int]]] = {}
+    try:
+        while left or live:
+            while left and len(live) < workers:
+                cell = left.popleft()
+                ours, theirs = context.Pipe(duplex=False)
+                process = context.Process(
+                    target=_answer, args=(work, cell, theirs, progress is not None), daemon=True
+                )
+                process.start()
+                theirs.close()
+                live[ours] = (process, cell)
+            for ready in wait(list(live)):
+                assert isinstance(ready, Connection)
+                process, cell = live[ready]
+                try:
+                    said, value = ready.recv()
+                except EOFError:
+                    process.join()
+                    raise DovetailError(
+                        f"the run of {cell[0].label}, seed {cell[1]}, was killed (exit {process.exitcode}); "
+                        "if memory ran out, try --workers 1 or --head"
+                    ) from None
+                if said == "at":
+                    if progress:
+                        progress(cell[0].label, cell[1], value)
+                    continue
+                del live[ready]
+                ready.close()
+                process.join()
+                if said == "input error":
+                    raise InputError(value)
+                if said == "error":
+                    raise DovetailError(f"{cell[0].label}, seed {cell[1]}: {value}")
+                if progress:
+                    progress(cell[0].label, cell[1], 1.0)
+                yield value
+    finally:
+        gc.unfreeze()
+        for process, _ in live.values():
+            process.terminate()
+        for process, _ in live.values():
+            process.join()
+
+
+def _teller(progress: Progress | None, cell: tuple[Entrant, int]) -> Callable[[float], None] | None:
+    if progress is None:
+        return None
+    return lambda share: progress(cell[0].label, cell[1], share)
+
+
+def _answer(work: _Work, cell: tuple[Entrant, int], pipe: Connection, talk: bool) -> None:
+    """In the child: do the work and send what comes of it."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent hears it and ends us
+    try:
+        pipe.send(("done", work(cell, (lambda share: pipe.send(("at", share))) if talk else None)))
+    except InputError as error:
+        pipe.send(("input error", str(error)))
+    except DovetailError as error:
+        pipe.send(("error", str(error)))
+    except Exception as error:
+        pipe.send(("error", f"{type(error).__name__}: {error}"))
+        raise

@@ -1,0 +1,107 @@
+"""Where the traces of a comparison come from, one for each seed.
+
+A replay of a given trace has no chance in it, so a seed must change the trace or it changes nothing. Seed 0
+is the trace as it is. Every other seed is a *block bootstrap* of it (Künsch 1989): the trace is cut into days
+from its first arrival, and as many days are drawn with replacement and put one after another. Jobs keep their
+time of day and their neighbours, so bursts, arrays and daily rhythm survive. A trace of three weeks or more
+draws each day among those of the same weekday; one shorter than a fortnight is cut into fourteen equal
+parts instead of days; jobs that all arrive at once are drawn one by one.
+
+A generated trace is generated again with the seed.
+
+All policies see the same trace for the same seed: differences between them are differences of pairs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from random import Random
+from typing import Protocol
+
+from dovetail.model.job import Job
+from dovetail.model.units import DAY
+from dovetail.traces import Trace, generate
+
+FORTNIGHT = 14
+WEEKS_TO_KEEP_WEEKDAYS = 3
+
+
+class Source(Protocol):
+    """A trace for each seed."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def varies(self) -> str: ...  # what a seed changes, for a person to read
+    def jobs(self, seed: int) -> list[Job]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """One trace, and its days drawn anew."""
+
+    trace: Trace
+
+    @property
+    def name(self) -> str:
+        return self.trace.name
+
+    @property
+    def varies(self) -> str:
+        return "seed 0 is the trace itself, the others draw its days anew with replacement"
+
+    def jobs(self, seed: int) -> list[Job]:
+        return resampled(self.trace.jobs, seed)
+
+
+@dataclass(frozen=True, slots=True)
+class Generated:
+    """A made-up trace, made up anew."""
+
+    like: str
+    count: int
+    gpus: int
+    load: float
+
+    @property
+    def name(self) -> str:
+        return f"{self.like}-like"
+
+    @property
+    def varies(self) -> str:
+        return "the trace is generated anew for each seed"
+
+    def jobs(self, seed: int) -> list[Job]:
+        return generate(self.like, self.count, self.gpus, self.load, seed).jobs
+
+
+def resampled(jobs: list[Job], seed: int) -> list[Job]:
+    """The jobs of a trace with its days drawn anew; seed 0 draws nothing."""
+    if seed == 0 or not jobs:
+        return jobs
+    first = jobs[0].arrived_at
+    span = jobs[-1].arrived_at - first
+    rng = Random(seed)
+    if span == 0:
+        return [_moved(rng.choice(jobs), 0, place) for place in range(len(jobs))]
+    length = DAY if span >= FORTNIGHT * DAY else max(span // FORTNIGHT, 1)
+    blocks: list[list[Job]] = [[] for _ in range(span // length + 1)]
+    for job in jobs:
+        blocks[(job.arrived_at - first) // length].append(job)
+    made: list[Job] = []
+    while not made:  # a sparse trace may draw only empty days
+        for place, pick in enumerate(_picks(rng, len(blocks), weekly=length == DAY)):
+            made += [_moved(job, (place - pick) * length, place) for job in blocks[pick]]
+    return made
+
+
+def _picks(rng: Random, count: int, *, weekly: bool) -> Sequence[int]:
+    if weekly and count >= 7 * WEEKS_TO_KEEP_WEEKDAYS:
+        return [rng.choice(range(place % 7, count, 7)) for place in range(count)]
+    return [rng.randrange(count) for _ in range(count)]
+
+
+def _moved(job: Job, by: int, place: int) -> Job:
+    deadline = None if job.deadline is None else job.deadline + by
+    return replace(job, id=f"{job.id}+{place}", arrived_at=job.arrived_at + by, deadline=deadline)

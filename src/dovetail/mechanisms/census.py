@@ -1,0 +1,108 @@
+"""Rank everybody who is active, afresh, and give the devices to the first of them.
+
+For orders that change as jobs run (an index, a measured progress), and for schedulers that choose by counting
+GPUs and only then look for nodes. It costs all active jobs at each decision, where `preempt.preemptive` costs
+the few that change; so use it where the rank cannot be foretold.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from dovetail.mechanisms.place import Place, packed
+from dovetail.mechanisms.preempt import displace_among
+from dovetail.model.job import Shape
+from dovetail.model.units import WHOLE
+from dovetail.model.view import JobView, Key, Order, Plan, View
+
+Select = Callable[[View, Place, Sequence[JobView]], Plan]
+
+
+def ranked(view: View, rank: Callable[[JobView], Key]) -> list[JobView]:
+    """All active jobs, the first first."""
+    active = [*view.running.values(), *view.queue]
+    return sorted(active, key=lambda job: (rank(job), job.seq))
+
+
+def by_order(view: View, order: Order) -> list[JobView]:
+    """All active jobs as an order ranks them: who yields last stands first, and runners before equals."""
+    assert order.yields is not None
+    assert order.limit is not None
+    yields, limit, now = order.yields, order.limit, view.now
+
+    def standing(job: JobView) -> tuple[bool, Key, bool, int]:
+        runs = job.spots is not None
+        place = yields(job, now) if runs else limit(job, now)
+        return (place is None, place or (), runs, -job.seq)
+
+    return sorted([*view.running.values(), *view.queue], key=standing, reverse=True)
+
+
+def by_fit(view: View, place: Place, jobs: Sequence[JobView]) -> Plan:
+    """Down the list: who fits starts, and who does not displaces those behind, the last first."""
+    plan = view.draft()
+    room, full = plan.room, set[Shape]()
+    behind = sum(job.held for job in jobs if job.traits.preemptible)
+    for i, job in enumerate(jobs):
+        if job.spots is not None:
+            behind -= job.held if job.traits.preemptible else 0
+            continue
+        shape = job.shape
+        if shape in full:
+            continue
+        spots = place(room, job)
+        if spots is None and room.free_gpus * WHOLE + behind >= shape.load:
+            leaving = [other for other in reversed(jobs[i + 1 :]) if other.spots and other.traits.preemptible]
+            displaced = displace_among(plan, leaving, job, place)
+            if displaced:
+                full.clear()
+                behind = sum(j.held for j in jobs[i + 1 :] if j.traits.preemptible)
+                spots = place(room, job)
+        if spots is None:
+            plan.deny(job, "Resources")
+        if spots is None or not plan.start(job, spots):
+            full.add(shape)
+    return plan
+
+
+def by_count(view: View, place: Place, jobs: Sequence[JobView]) -> Plan:
+    """Choose down the list by the number of GPUs alone, stop the others, then place the newly chosen.
+
+    Whoever is chosen and finds no place waits, and its GPUs stay idle: simple, and wasteful when placement
+    is narrow. Several simulators do so. All GPUs count alike, so it is for clusters of one type.
+    """
+    plan = view.draft()
+    left = plan.room.free_gpus * WHOLE + sum(job.held for job in jobs if job.traits.preemptible)
+    chosen = []
+    for job in jobs:
+        runs = job.spots is not None
+        if runs and not job.traits.preemptible:
+            continue
+        load = job.held if runs else job.shape.load
+        if load <= left:
+            left -= load
+            if not runs:
+                chosen.append(job)
+        elif runs:
+            plan.stop(job)
+        else:
+            plan.deny(job, "Resources")
+    for job in chosen:
+        spots = place(plan.room, job)
+        if spots is None:
+            plan.deny(job, "Resources", "its GPUs are free, but not on few enough nodes")
+        else:
+            plan.start(job, spots)
+    return plan
+
+
+SELECTS: dict[str, Select] = {"fit": by_fit, "count": by_count}
+
+
+def choose_by_count(order: Order) -> Callable[[View, Place], Plan]:
+    """`by_count` for an order that is foretold."""
+
+    def serve(view: View, place: Place = packed) -> Plan:
+        return by_count(view, place, by_order(view, order))
+
+    return serve

@@ -1,0 +1,169 @@
+"""Random small worlds for property tests: clusters, jobs that fit them, traces, incidents.
+
+Small on purpose: one to four nodes and a few jobs already hold every way in which a scheduler goes wrong, and a
+counterexample of that size can be read. Every job fits the empty cluster, and every tenant may hold the
+largest job, so that a job which never ends is the scheduler's doing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from hypothesis import strategies as st
+
+from dovetail.core.room import Room
+from dovetail.model.cluster import KNOWN_TYPES, Cluster, Node, Tenant
+from dovetail.model.job import Checkpoint, Job, Profile, Shape, Traits, gang
+from dovetail.model.units import GIB, SECOND
+from dovetail.sim.world import Incident
+
+TENANTS = ("red", "blue")
+
+
+@dataclass(frozen=True)
+class Scene:
+    """A cluster, a trace in order of arrival, and what befalls the nodes."""
+
+    cluster: Cluster
+    jobs: tuple[Job, ...]
+    incidents: tuple[Incident, ...] = ()
+
+
+@st.composite
+def clusters(draw: st.DrawFn, *, typed: bool = True, tenants: bool = True, bounded: bool = False) -> Cluster:
+    """One to four nodes of one to eight GPUs; sometimes of two types, sometimes shared by two tenants."""
+    names = ("V100", "A100") if typed and draw(st.booleans()) else ("gpu",)
+    equal = draw(st.booleans())
+    size = draw(st.integers(1, 8))
+    nodes = []
+    for i in range(draw(st.integers(1, 4))):
+        gpus = size if equal else draw(st.integers(1, 8))
+        node = Node(f"n{i}", gpus, KNOWN_TYPES[draw(st.sampled_from(names))])
+        if bounded and draw(st.booleans()):
+            node = replace(node, cpus=1_000 * draw(st.integers(1, 16)), memory=GIB * draw(st.integers(1, 16)))
+        nodes.append(node)
+    total = sum(node.gpus for node in nodes)
+    shared = tenants and draw(st.booleans())
+    return Cluster(tuple(nodes), tenants=draw(_tenants(total)) if shared else {})
+
+
+@st.composite
+def _tenants(draw: st.DrawFn, total: int) -> dict[str, Tenant]:
+    """Two teams below one department, with quotas, and at times a hard limit that the largest job respects."""
+    made = {"department": Tenant("department", quota=total)}
+    left = total
+    for name in TENANTS:
+        quota = draw(st.integers(0, left))
+        left -= quota
+        limit = total if draw(st.booleans()) else None
+        made[name] = Tenant(name, "department", draw(st.sampled_from((1.0, 2.0))), quota, limit=limit)
+    return made
+
+
+def checkpoints() -> st.SearchStrategy[Checkpoint]:
+    """Free stops mostly; else stops that cost time, work or both."""
+    seconds = st.sampled_from((0, 1, 7)).map(lambda s: s * SECOND)
+    every = st.sampled_from((None, 5 * SECOND, 60 * SECOND))
+    costly = st.builds(Checkpoint, every, st.booleans(), seconds, seconds, seconds)
+    return st.one_of(st.just(Checkpoint()), costly)
+
+
+@st.composite
+def profiles(draw: st.DrawFn) -> Profile:
+    """Speeds that answer to type, placement, count and neighbours."""
+    return Profile(
+        speeds=draw(st.sampled_from(({}, {"A100": 2.0}, {"V100": 0.5, "A100": 1.25}))),
+        split=draw(st.sampled_from((1.0, 1.5))),
+        use=draw(st.sampled_from((0.4, 0.5, 1.0))),
+        hurt=draw(st.sampled_from((0.0, 0.1))),
+    )
+
+
+@st.composite
+def shapes(draw: st.DrawFn, cluster: Cluster, *, plain: bool = False) -> Shape:
+    """A gang that the empty cluster holds."""
+    largest = max(sum(n.gpus for n in cluster.nodes if n.type == kind) for kind in cluster.types)
+    wanted = draw(st.one_of(st.sampled_from((1, 1, 2, 4, 8)), st.integers(1, largest)))
+    types = draw(st.sampled_from([(), *((kind.name,) for kind in cluster.types)]))
+    shape = gang(min(wanted, largest), types)
+    odd = [] if plain else draw(st.sampled_from(("", "", "part", "wide", "cpu", "slice")))
+    if odd == "part":
+        shape = replace(shape, tasks=1, milli=draw(st.sampled_from((250, 500, 600))))
+    elif odd == "wide":
+        shape = replace(shape, tasks=max(1, shape.tasks // 2), each=2)
+    elif odd == "cpu":
+        shape = replace(shape, cpus=1_000 * draw(st.integers(0, 4)), memory=GIB * draw(st.integers(0, 4)))
+    elif odd == "slice":
+        shape = replace(shape, tasks=draw(st.integers(1, 2)), slice=draw(st.sampled_from(("1g", "3g"))), types=())
+    room = Room(cluster)
+    while room.best(shape) is None:  # the smallest that is left always fits: one GPU of any type
+        shape = gang(shape.tasks // 2) if shape.tasks > 1 else gang(1)
+    return shape
+
+
+@st.composite
+def jobs(draw: st.DrawFn, cluster: Cluster, number: int, *, plain: bool = False, exact: bool = False) -> Job:
+    """One job; `exact`: its estimate is the truth, and stopping it costs nothing."""
+    shape = draw(shapes(cluster, plain=plain))
+    work = draw(st.one_of(st.integers(1, 600).map(lambda s: s * SECOND), st.integers(1, 4_000 * SECOND)))
+    traits = Traits()
+    if not exact:
+        shares = bool(shape.slice) or shape.milli < 1_000
+        profile = draw(profiles()) if shares or draw(st.integers(0, 3)) == 0 else None
+        elastic = shape.plain and draw(st.integers(0, 3)) == 0
+        traits = Traits(
+            least=draw(st.integers(1, shape.tasks)) if elastic else None,
+            most=draw(st.integers(shape.tasks, 8)) if elastic else None,
+            checkpoint=draw(checkpoints()),
+            profile=profile or (Profile() if elastic else None),
+            preemptible=draw(st.integers(0, 7)) > 0,
+        )
+    return Job(
+        id=f"j{number}",
+        arrived_at=draw(st.sampled_from((0, 0, 1, 10, 60, 61, 120, 300, 1_000))) * SECOND,
+        shape=shape,
+        work=work,
+        estimate=work if exact else draw(st.sampled_from((work, work, 2 * work, work // 2 + 1))),
+        tenant=draw(st.sampled_from(TENANTS)) if cluster.tenants else "",
+        user=draw(st.sampled_from(("ann", "bob"))),
+        priority=draw(st.integers(0, 2)),
+        traits=traits,
+    )
+
+
+@st.composite
+def traces(
+    draw: st.DrawFn, cluster: Cluster, *, most: int = 25, plain: bool = False, exact: bool = False
+) -> tuple[Job, ...]:
+    """Up to `most` jobs in order of arrival, many of them at equal times."""
+    made = [draw(jobs(cluster, i, plain=plain, exact=exact)) for i in range(draw(st.integers(1, most)))]
+    return tuple(sorted(made, key=lambda job: job.arrived_at))
+
+
+@st.composite
+def incidents(draw: st.DrawFn, cluster: Cluster, *, most: int = 3) -> tuple[Incident, ...]:
+    """Nodes that die or are taken away, each of which comes back before it goes again."""
+    made, free_at = [], dict.fromkeys((node.name for node in cluster.nodes), 0)
+    for _ in range(draw(st.integers(0, most))):
+        node = draw(st.sampled_from(sorted(free_at)))
+        at = free_at[node] + draw(st.integers(1, 1_000)) * SECOND
+        free_at[node] = back = at + draw(st.integers(1, 500)) * SECOND
+        made.append(Incident(node, at, back, draw(st.sampled_from(("failed", "reclaimed")))))
+    return tuple(made)
+
+
+@st.composite
+def scenes(
+    draw: st.DrawFn, *, most: int = 25, plain: bool = False, exact: bool = False, lossy: bool = False
+) -> Scene:
+    """A whole small world; `lossy` ones lose nodes now and then."""
+    cluster = draw(clusters(bounded=not plain))
+    trace = draw(traces(cluster, most=most, plain=plain, exact=exact))
+    return Scene(cluster, trace, draw(incidents(cluster)) if lossy else ())
+
+
+def renamed(cluster: Cluster, names: Sequence[str]) -> Cluster:
+    """The same machines under other names."""
+    nodes = tuple(replace(node, name=name) for node, name in zip(cluster.nodes, names, strict=True))
+    return Cluster(nodes, cluster.links, cluster.tenants)
