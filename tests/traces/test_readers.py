@@ -198,11 +198,13 @@ def test_pai_task_table_alone_needs_its_job_table_only_for_submission(tmp_path: 
 
 def test_pai_simulator() -> None:
     jobs = jobs_of("pai_sim.csv")
-    assert jobs["a"].shape == Shape(1, 1, 500, types=("T4",), cpus=6_000)
-    assert jobs["b"].shape == Shape(4, 1, types=("V100",), cpus=8_000)
+    assert jobs["a"].shape == Shape(1, 1, 500, cpus=6_000)
+    assert jobs["b"].shape == Shape(4, 1, cpus=8_000)
     assert jobs["c"].shape == Shape(2, 2, cpus=8_000)
     assert jobs["d"].shape == Shape(1, 0, cpus=4_000)
     assert "e" not in jobs
+    typed = jobs_of("pai_sim.csv", types=True)
+    assert [typed[name].shape.types for name in "abcd"] == [("T4",), ("V100",), ("MISC",), ()]
 
 
 def test_openb_pods() -> None:

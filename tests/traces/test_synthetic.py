@@ -20,8 +20,9 @@ def traces() -> dict[str, Trace]:
     return {like: generate(like, jobs=60_000, gpus=6_496, load=0.9, seed=3) for like in GENERATORS}
 
 
-# Published: mean and median duration (s), mean GPUs, share of jobs on at most one GPU, GPU-seconds a job.
-# The last two of philly and itp are of the shipped traces; pai has no published GPU time.
+# Mean and median duration (s), mean GPUs, share of jobs on at most one GPU, GPU-seconds a job. Of the shipped
+# traces for philly and itp; of published summaries for the rest, but for the share, which is our own choice
+# there (calibration.py), and is held here only against change. pai has no published GPU time.
 @pytest.mark.parametrize(
     ("like", "mean", "median", "gpus", "single", "service"),
     [
@@ -33,7 +34,7 @@ def traces() -> dict[str, Trace]:
         ("pai", 4_787, 481, 0.683, 0.98, None),
     ],
 )
-def test_generated_jobs_have_the_published_figures(
+def test_generated_jobs_have_the_figures_they_were_fitted_to(
     traces: dict[str, Trace],
     *,
     like: str,
@@ -43,7 +44,7 @@ def test_generated_jobs_have_the_published_figures(
     single: float,
     service: float | None,
 ) -> None:
-    """Medians and sizes to 5 %, means to 15 %, GPU time to 25 %: tails this heavy average slowly."""
+    """Medians to 5 %, sizes to 10 %, means to 15 %, GPU time to 25 %: tails this heavy average slowly."""
     told = describe(traces[like])
     jobs = traces[like].jobs
     assert told.durations[0.5] / SECOND == pytest.approx(median, rel=0.05)
@@ -55,7 +56,7 @@ def test_generated_jobs_have_the_published_figures(
 
 
 def test_one_gpu_jobs_hold_little_of_the_gpu_time(traces: dict[str, Trace]) -> None:
-    """As published: 3 to 12 % in Helios, about 2 % in Seren."""
+    """What the shares were chosen for; the bounds are ours."""
     for like, least, most in (
         ("helios-venus", 0.03, 0.12),
         ("helios-saturn", 0.03, 0.12),

@@ -156,7 +156,13 @@ class Core:
             self._round_due = now - now % self._quantum + self._quantum
             return Step(self.number, now, events, False, actions)
         self._round_due = None
-        self._commit(cast("Draft", self.policy.decide(self)), actions)
+        draft: Draft = self.policy.decide(self)  # type: ignore[assignment]  # ours, handed out as a plan
+        if draft.touched or draft.rest is not None or draft.review_at is not None:
+            self._commit(draft, actions)
+        else:
+            self._review_at = None
+            self.memory = draft.memory
+        self._stuck_at = draft.stuck_at
         self.arrived = []
         self.moved = False
         return Step(self.number, now, events, True, actions)
@@ -449,7 +455,6 @@ class Core:
         if draft.review_at is not None and draft.review_at <= self.now:
             raise PlanError(f"a review at {draft.review_at} is not after now, {self.now}")
         self._review_at = draft.review_at
-        self._stuck_at = draft.stuck_at
         self.memory = draft.memory
         if draft.touched:
             self._enact(draft, actions)
@@ -531,7 +536,7 @@ class Core:
 
     def _issue(self, job: ActiveJob, actions: list[Action]) -> None:
         """Its devices are free: start it."""
-        spots = cast("Spots", job.spots)
+        spots: Spots = job.spots  # type: ignore[assignment]  # it has been granted some
         now = self.now
         if job.awaiting is not None:
             job.awaiting = None

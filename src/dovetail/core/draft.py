@@ -71,7 +71,7 @@ class Draft:
 
     def start(self, job: JobView, spots: Spots | None = None, terms: Terms = FULL) -> bool:
         """Give a waiting job these spots, or the best ones; False if there is no room or its tenant is full."""
-        mine = cast("ActiveJob", job)
+        mine: ActiveJob = job  # type: ignore[assignment]  # the core's own, handed out as a view
         core = self._core
         if mine.filed is None:
             raise PlanError(f"job {job.id} cannot be started: it does not wait")

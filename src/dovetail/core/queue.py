@@ -120,21 +120,39 @@ class Queue:
         return lane
 
     def walk(
-        self, rank: Callable[[JobView], Key] | None = None, shapes: Collection[Shape] | None = None
+        self,
+        rank: Callable[[JobView], Key] | None = None,
+        shapes: Collection[Shape] | None = None,
+        fits: Callable[[Shape], bool] | None = None,
     ) -> Iterator[ActiveJob]:
         """Jobs in order, for starting: one that is not started shuts its shape's group.
 
         `rank` puts a few numbers that change before the many keys that do not; they are asked for again
-        when a head comes up, so they may only grow while the walk goes on.
+        when a head comes up, so they may only grow while the walk goes on. `shapes` restricts the walk;
+        a shape that does not `fits` is left out, and falls out as soon as it does not any more.
         """
         heads: list[tuple[Any, Key, int, ActiveJob, Heap]] = []
-        for shape in tuple(self._lanes) if shapes is None else shapes:
-            for heap in self.groups(shape).values():
+        emptied = False
+        for shape, _, heap in self._flat:
+            if (shapes is not None and shape not in shapes) or (fits is not None and not fits(shape)):
+                continue
+            while heap and heap[0][2].filed is not heap[0]:
+                heappop(heap)
+                self._stale -= 1
+            if heap:
                 key, seq, job = heap[0]
                 heads.append((() if rank is None else rank(job), key, seq, job, heap))
-        heapify(heads)
+            else:
+                emptied = True
+        if emptied:
+            self._tidy()
+        if len(heads) > 1:
+            heapify(heads)
         while heads:
             before, key, seq, job, heap = heads[0]
+            if fits is not None and not fits(job.shape):
+                heappop(heads)
+                continue
             if rank is not None and (now := rank(job)) != before:
                 heapreplace(heads, (now, key, seq, job, heap))
                 continue

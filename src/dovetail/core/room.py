@@ -46,12 +46,14 @@ class Room:
         "_buckets",
         "_cpus",
         "_cuts",
+        "_filled",
         "_free",
         "_kind",
         "_kinds",
         "_memory",
         "_open",
         "_parts",
+        "_size",
         "_slots",
         "_total",
         "cluster",
@@ -70,6 +72,8 @@ class Room:
         self._buckets = [[0] * (largest + 1) for _ in kinds]
         for i, node in enumerate(cluster.nodes):
             self._buckets[self._kind[i]][node.gpus] |= 1 << i
+        self._filled = [sum(1 << n for n, nodes in enumerate(b) if nodes) for b in self._buckets]  # not empty
+        self._size = [max(n for n, nodes in enumerate(b) if nodes) for b in self._buckets]  # of the largest node
         self._total = [0] * len(kinds)
         for i, node in enumerate(cluster.nodes):
             self._total[self._kind[i]] += node.gpus
@@ -120,18 +124,33 @@ class Room:
             tasks = shape.tasks
             for kind in self._kinds.get(shape.types) or self.kinds(shape.types):
                 buckets = self._buckets[kind]
-                for count in range(tasks, len(buckets)):
+                filled = self._filled[kind] >> tasks
+                while filled:
+                    count = tasks + (filled & -filled).bit_length() - 1
                     nodes = buckets[count] & ~avoid if avoid else buckets[count]
                     if nodes:
                         node = (nodes & -nodes).bit_length() - 1
                         mask = self._free[node]
                         return ((node, mask if count == tasks else lowest(mask, tasks), WHOLE, 0, 0),)
-                if self._total[kind] >= tasks and len(cuts := self.cuts(kind, tasks)) > 1:
+                    filled &= filled - 1
+                if tasks > self._size[kind] and self._total[kind] >= tasks and (cuts := self.cuts(kind, tasks)):
                     spots = self._by_cuts(kind, cuts, avoid)
                     if spots is not None:
                         return spots
             return None
         return self._general(shape, avoid, split=False)
+
+    def may_fit(self, shape: Shape) -> bool:
+        """Whether it is worth looking for the best place: a quick no for what surely does not fit packed."""
+        if not shape.plain:
+            return True
+        tasks = shape.tasks
+        for kind in self._kinds.get(shape.types) or self.kinds(shape.types):
+            if self._filled[kind] >> tasks:
+                return True
+            if tasks > (size := self._size[kind]) and self._filled[kind] >> size and self._total[kind] >= tasks:
+                return True
+        return False
 
     def anywhere(self, shape: Shape, avoid: int = 0) -> Spots | None:
         """As few nodes as are to be had now: one if possible, else the emptiest first."""
@@ -176,8 +195,11 @@ class Room:
                 self._free[node] = new = free ^ devices
                 kind, before, after = self._kind[node], free.bit_count(), new.bit_count()
                 buckets, bit = self._buckets[kind], self._bit[node]
-                buckets[before] ^= bit
+                buckets[before] = left = buckets[before] ^ bit
                 buckets[after] ^= bit
+                self._filled[kind] |= 1 << after
+                if not left:
+                    self._filled[kind] ^= 1 << before
                 self._total[kind] += after - before
             elif not self._take_part(node, devices, share):
                 self.give(spots[:i])
@@ -204,16 +226,14 @@ class Room:
     def close(self, node: int) -> None:
         """Take no more work there: lost, drained or switched off."""
         if self._open[node]:
-            kind, count = self._kind[node], self._free[node].bit_count()
-            self._buckets[kind][count] ^= self._bit[node]
-            self._total[kind] -= count
+            self._toggle(node)
+            self._total[self._kind[node]] -= self._free[node].bit_count()
             self._open[node] = False
 
     def open(self, node: int) -> None:
         if not self._open[node]:
-            kind, count = self._kind[node], self._free[node].bit_count()
-            self._buckets[kind][count] ^= self._bit[node]
-            self._total[kind] += count
+            self._toggle(node)
+            self._total[self._kind[node]] += self._free[node].bit_count()
             self._open[node] = True
 
     def picture(self) -> tuple[object, ...]:
@@ -222,6 +242,7 @@ class Room:
             list(self._free),
             [list(b) for b in self._buckets],
             list(self._total),
+            list(self._filled),
             list(self._cpus),
             list(self._memory),
             list(self._open),
@@ -231,6 +252,13 @@ class Room:
 
     # -- inside
 
+    def _toggle(self, node: int) -> None:
+        kind, count = self._kind[node], self._free[node].bit_count()
+        self._buckets[kind][count] ^= self._bit[node]
+        self._filled[kind] &= ~(1 << count)
+        if self._buckets[kind][count]:
+            self._filled[kind] |= 1 << count
+
     def _move(self, node: int, old: int, new: int) -> None:
         self._free[node] = new
         if self._open[node]:
@@ -238,8 +266,11 @@ class Room:
             before, after = old.bit_count(), new.bit_count()
             if before != after:
                 buckets, bit = self._buckets[kind], self._bit[node]
-                buckets[before] ^= bit
+                buckets[before] = left = buckets[before] ^ bit
                 buckets[after] ^= bit
+                self._filled[kind] |= 1 << after
+                if not left:
+                    self._filled[kind] ^= 1 << before
                 self._total[kind] += after - before
 
     def _overfilled(self, spot: Spot) -> str:

@@ -428,7 +428,7 @@ def around(
             continue
         mine = promised.get(job.id)
         if mine is not None:
-            outlook.give(mine.nodes, mine.start, mine.start + time)
+            outlook.give(mine.nodes, mine.start, mine.end or FOREVER)
             reserved.discard(job.id)
         may_wait = reservations is None or len(reserved) < reservations
         if not may_wait and not room.free_gpus and shape.plain:
@@ -458,7 +458,7 @@ def around(
 def _kept(view: View, outlook: Outlook) -> dict[str, Reservation]:
     """What was promised before and can still be had; taken from the outlook."""
     promised: dict[str, Reservation] = {}
-    for job_id, old in view.calendar.items():
+    for job_id, old in sorted(view.calendar.items(), key=lambda item: (item[1].start, item[0])):
         late = max(0, view.now - old.start)  # somebody overran: all of it moves
         kept = Reservation(old.start + late, (old.end or FOREVER) + late, old.nodes)
         if outlook.fits(kept):

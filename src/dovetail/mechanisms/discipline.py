@@ -32,11 +32,10 @@ def skip(view: View, place: Place = packed) -> Plan:
     If nothing but arrivals happened, only their shapes can have become startable.
     """
     plan = view.draft()
-    if not len(view.queue):
-        return plan
-    room, full = plan.room, set[Shape]()
-    shapes = None if view.moved else dict.fromkeys(job.shape for job in view.arrived)
-    for job in view.queue.walk(shapes=shapes):
+    room = plan.room
+    shapes = None if view.moved else {job.shape for job in view.arrived}
+    full = set[Shape]()
+    for job in view.queue.walk(shapes=shapes, fits=room.may_fit if place is packed else None):
         if job.shape in full:
             continue
         spots = place(room, job)

@@ -125,6 +125,7 @@ class Room(Protocol):
     def free_memory(self, node: int) -> int: ...
     def is_open(self, node: int) -> bool: ...
     def best(self, shape: Shape, avoid: int = 0) -> Spots | None: ...  # packed on the fewest nodes, best fit
+    def may_fit(self, shape: Shape) -> bool: ...  # False: `best` surely finds nothing
     def anywhere(self, shape: Shape, avoid: int = 0) -> Spots | None: ...  # packed, split if it must be
     def nodes_with(self, free: int, types: tuple[str, ...] = ()) -> Iterator[int]: ...  # fullest first
     def on(self, shape: Shape, nodes: Iterable[int]) -> Spots | None: ...  # filling these nodes in this order
@@ -138,7 +139,10 @@ class Queue(Protocol):
     def __iter__(self) -> Iterator[JobView]: ...  # in no particular order
     def head(self, skip: Collection[Shape] = ()) -> JobView | None: ...
     def walk(
-        self, rank: Callable[[JobView], Key] | None = None, shapes: Collection[Shape] | None = None
+        self,
+        rank: Callable[[JobView], Key] | None = None,
+        shapes: Collection[Shape] | None = None,
+        fits: Callable[[Shape], bool] | None = None,
     ) -> Iterator[JobView]: ...
     def groups(self, shape: Shape) -> Mapping[Hashable, Sequence[tuple[Key, int, JobView]]]: ...
     def shapes(self) -> Sequence[Shape]: ...

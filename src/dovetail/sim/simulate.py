@@ -10,6 +10,8 @@ from dovetail.model.event import SUBMITTED, Event
 from dovetail.model.job import Job
 from dovetail.sim.world import World
 
+FOREVER = 1 << 62
+
 
 def simulate(core: Core, world: World, jobs: Iterable[Job], until: int | None = None) -> Iterator[Step]:
     """One step for each moment at which the core wants to hear something.
@@ -17,29 +19,31 @@ def simulate(core: Core, world: World, jobs: Iterable[Job], until: int | None = 
     `jobs` come in order of arrival. All that is due at one instant is handed over at once, so that the
     policy is asked when everything of that instant is known.
     """
-    heap, holds, perform, handle = world.heap, world.holds, world.perform, core.handle
+    heap, holds, submit, perform, handle = world.heap, world.holds, world.submit, world.perform, core.handle
     rounds = core.policy.quantum is not None
     arrivals = iter(jobs)
     upcoming = next(arrivals, None)
+    arrives = upcoming.arrived_at if upcoming is not None else FOREVER
     while True:
-        time: int | None = heap[0][0] if heap else None
-        if upcoming is not None and (time is None or upcoming.arrived_at < time):
-            time = upcoming.arrived_at
-        now = core.wake(time) if rounds and time is not None else time
+        time = heap[0][0] if heap else FOREVER
+        if arrives < time:
+            time = arrives
+        now = core.wake(time) if rounds and time != FOREVER else time
         alarm = core.alarm
-        if alarm is not None and (now is None or alarm < now):
+        if alarm is not None and alarm < now:
             now = alarm
-        if now is None or (until is not None and now > until):
+        if now == FOREVER or (until is not None and now > until):
             return
         events: list[Event] = []
         while heap and heap[0][0] <= now:
             event = heappop(heap)
             if holds(event):
                 events.append(event)
-        while upcoming is not None and upcoming.arrived_at <= now:
-            world.submit(upcoming)
-            events.append((upcoming.arrived_at, SUBMITTED, upcoming.id, 0, upcoming))
+        while arrives <= now and upcoming is not None:
+            submit(upcoming)
+            events.append((arrives, SUBMITTED, upcoming.id, 0, upcoming))
             upcoming = next(arrivals, None)
+            arrives = upcoming.arrived_at if upcoming is not None else FOREVER
         if not events and now != alarm:
             continue
         step = handle(now, events)

@@ -244,11 +244,13 @@ class Audit:
         """Whether the world's and the core's idea of each job's progress is ours."""
         broken = []
         for name, book in self.books.items():
+            job = core.jobs.get(name)
+            if job is None:
+                continue  # it is over, or nobody will hear of it again
             true = world.done(name, core.now)
             if abs(true - book.done) > self.slack:
                 broken.append(f"{name} has done {true}; the integral of its speed is {book.done:.0f}")
-            job = core.jobs.get(name)
-            if job is None or job.awaiting is not None or book.held != (job.spots or ()):
+            if job.awaiting is not None or book.held != (job.spots or ()):
                 continue  # it is on its way in or out: the core will hear what was kept
             if abs(job.done_at(core.now) - book.done) > self.slack:
                 broken.append(f"the core says {name} did {job.done_at(core.now)}; it did {book.done:.0f}")

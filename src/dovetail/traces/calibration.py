@@ -11,16 +11,18 @@ helios-saturn HeliosArtifact repository, MIT): mean and median duration, mean GP
               Venus: 13,041 s, 204 s, 6.74 GPUs, 98,527 GPU-seconds a job. Saturn: 5,253 s, 124 s, 4.01,
               39,566. Log-normal, clipped at the 50 days of the longest job, with a median that grows by a
               constant factor with each doubling of the size: that factor is what makes GPU time come out.
-              Tenants: as many as Venus had virtual clusters.
 acme-seren    Fitted in the same way to Seren (Hu et al., NSDI 2024; AcmeTrace, CC-BY-4.0): 1,414 s, 122 s,
               5.68 GPUs, 32,404 GPU-seconds a job, longest 14 days, largest 1,024 GPUs.
 pai           Fitted to Alibaba PAI (Weng et al., NSDI 2022) as summarised in AcmeTrace: mean 4,787 s,
               median 481 s, 0.683 GPUs, median half a GPU, at most 8. Duration does not depend on size.
 
-For the last four only means and medians of size are published as numbers, no table of it: the shares are
-ours, chosen so that those come out and so that, as the papers describe, over half of the Helios jobs take
-one GPU, and one-GPU jobs hold little of the GPU time (about 3 to 12 % in Helios, 2 % in Seren). Their
-rhythm is ours as well, after the description in SC 2021: quiet nights, dips at noon and at six.
+The shipped Philly trace is not all of Philly: AcmeTrace's summary of the whole log has 112,956 jobs, mean
+18,006 s, median 874 s, 1.93 GPUs. `philly` follows the trace that is here.
+
+For the last four the summaries have means and medians of size, no table of it: the shares are ours, chosen
+so that those come out, that over half of the jobs take whole single GPUs (not pai), and that these hold
+little of the GPU time. Their rhythm (quiet nights, dips at noon and at six) and their numbers of tenants
+and users are ours too. What guided these choices was remembered from the papers, not checked in them.
 
 tests/traces/recalibrate.py works the empirical tables out again.
 """

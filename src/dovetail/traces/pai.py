@@ -163,14 +163,18 @@ def _instances(
     return Shape(count, each, share, types=types, cpus=cpus, memory=memory, roles=roles)
 
 
-def read_pai_simulator(path: Path) -> Trace:
-    """The simulator's CSV: num_gpu (fractions allowed) and num_cpu are those of each instance."""
+def read_pai_simulator(path: Path, types: bool = False) -> Trace:
+    """The simulator's CSV: num_gpu (fractions allowed) and num_cpu are those of each instance.
+
+    GPU types bind only with `types`, as its gpu_type_matching does: 0, its default, or 1. Deviation: a job
+    of duration 0 is dropped, where the simulator gives it a second.
+    """
     dropped = Dropped()
-    jobs = list(_simulated(path, dropped))
+    jobs = list(_simulated(path, dropped, types))
     return assembled(str(path), stem(path), "pai-sim", jobs, dropped)
 
 
-def _simulated(path: Path, dropped: Dropped) -> Iterator[Job]:
+def _simulated(path: Path, dropped: Dropped, typed: bool) -> Iterator[Job]:
     for row in rows(path, ("job_id", "num_inst", "num_gpu", "submit_time", "duration")):
         work, count = row.span("duration"), row.whole("num_inst")
         milli = round(row.number("num_gpu") * WHOLE)
@@ -181,8 +185,7 @@ def _simulated(path: Path, dropped: Dropped) -> Iterator[Job]:
             dropped.add("duration 0" if not work else "asks for nothing")
             continue
         kind = row.text("gpu_type")
-        # MISC stands for "any of the older ones": the simulator places it anywhere.
-        types = (kind,) if milli and kind not in ("", "MISC", "CPU") else ()
+        types = (kind,) if typed and milli and kind not in ("", "CPU") else ()
         shape = _instances(count, milli, types, cpus)
         name, user, group = row.text("job_id"), row.text("user"), row.text("group")
         yield Job(name, row.span("submit_time"), shape, work, work, user=user, group=group)

@@ -1,0 +1,115 @@
+"""Offers: free resources shown to one framework at a time, which takes of them what it can use.
+
+An offer is, for some nodes, the devices, milli-cores and bytes that are free there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+
+from dovetail.mechanisms.pods import suits
+from dovetail.model.cluster import Cluster
+from dovetail.model.grant import Spot, Spots
+from dovetail.model.job import Shape
+from dovetail.model.units import WHOLE
+from dovetail.model.view import Room
+
+Offer = Mapping[int, tuple[int, int, int]]
+
+
+def free_on(room: Room, nodes: Iterable[int]) -> Offer:
+    """What could be offered of these nodes."""
+    return {
+        node: (room.free_on(node), room.free_cpus(node), room.free_memory(node))
+        for node in nodes
+        if room.is_open(node) and (room.free_on(node) or not room.cluster.nodes[node].gpus)
+    }
+
+
+def as_spots(offer: Offer) -> Spots:
+    """Spots that hold all of an offer."""
+    return tuple((node, devices, WHOLE, cpus, memory) for node, (devices, cpus, memory) in offer.items())
+
+
+def as_offer(spots: Spots) -> Offer:
+    """The offer that such spots hold."""
+    return {node: (devices, cpus, memory) for node, devices, _, cpus, memory in spots}
+
+
+def less(offer: Offer, spots: Spots) -> Offer:
+    """What is left of an offer once these spots are taken."""
+    left = dict(offer)
+    for node, devices, _, cpus, memory in spots:
+        was = left[node]
+        left[node] = (was[0] & ~devices, was[1] - cpus, was[2] - memory)
+    return left
+
+
+def contains(larger: Offer, smaller: Offer) -> bool:
+    """Whether nothing in the second is more than in the first."""
+    for node, (devices, cpus, memory) in smaller.items():
+        most = larger.get(node)
+        if most is None or devices.bit_count() > most[0].bit_count() or cpus > most[1] or memory > most[2]:
+            return False
+    return True
+
+
+def fewest_nodes(cluster: Cluster, shape: Shape) -> int:
+    """How many nodes the gang needs when the cluster is empty, by GPUs, CPU and memory."""
+    empty = {i: ((1 << node.gpus) - 1, node.cpus, node.memory) for i, node in enumerate(cluster.nodes)}
+    spots = _filled(cluster, shape, empty)
+    return len(spots) if spots else len(cluster.nodes)
+
+
+def taken(cluster: Cluster, shape: Shape, offer: Offer, at_most: int) -> Spots | None:
+    """The gang on at most so many nodes of an offer, best fit; None if the offer does not hold it.
+
+    A part of a GPU takes its device from the offer whole: the next task goes on another one.
+    """
+    counts = [
+        (_count(cluster, shape, node, offer), offer[node][0].bit_count(), node)
+        for node in offer
+    ]
+    whole = [(free, node) for count, free, node in counts if count >= shape.tasks]
+    if whole:
+        node = min(whole)[1]
+        return (_spot(shape, node, shape.tasks, offer),)
+    spots = _filled(cluster, shape, offer)
+    return spots if spots is not None and len(spots) <= at_most else None
+
+
+def _filled(cluster: Cluster, shape: Shape, offer: Offer) -> Spots | None:
+    for flavour in shape.types or [kind.name for kind in cluster.types] if shape.each else ("",):
+        one_type = replace(shape, types=(flavour,)) if flavour else shape
+        nodes = sorted((-_count(cluster, one_type, node, offer), node) for node in offer)
+        left, spots = shape.tasks, list[Spot]()
+        for negative, node in nodes:
+            count = min(-negative, left)
+            if count > 0:
+                spots.append(_spot(shape, node, count, offer))
+                left -= count
+        if not left:
+            return tuple(spots)
+    return None
+
+
+def _count(cluster: Cluster, shape: Shape, node: int, offer: Offer) -> int:
+    devices, cpus, memory = offer[node]
+    if not suits(cluster, shape, node):
+        return 0
+    count = devices.bit_count() // shape.each if shape.each else shape.tasks
+    if shape.cpus:
+        count = min(count, cpus // shape.cpus)
+    if shape.memory:
+        count = min(count, memory // shape.memory)
+    return min(count, shape.tasks)
+
+
+def _spot(shape: Shape, node: int, count: int, offer: Offer) -> Spot:
+    devices, picked = offer[node][0], 0
+    for _ in range(count * shape.each):
+        picked |= devices & -devices
+        devices &= devices - 1
+    share = shape.milli if shape.each else 0
+    return node, picked, share, count * shape.cpus, count * shape.memory

@@ -1,0 +1,157 @@
+"""What every policy is held to, ready to be imported by whoever writes one.
+
+    from dovetail.testing.suite import policy_suite
+
+    TestMine = policy_suite(lambda: my_policy(quantum=60.0))
+
+The same checks run over every policy that Dovetail ships. They are repeatable: the same random worlds each
+time. To look further, say how many times as many worlds to try, and they will be new ones at each run:
+
+    DOVETAIL_SEARCH=20 pytest tests/properties
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from dovetail.core.core import Core, Step
+from dovetail.core.journal import Header, JournalWriter, header_line, step_line
+from dovetail.core.replay import replayed
+from dovetail.model.view import Policy
+from dovetail.testing.invariants import FINISHES, Watched, picture, waived, watched
+from dovetail.testing.strategies import Scene, renamed, scenes
+
+Make = Callable[[], Policy]
+
+
+def searched(examples: int) -> settings:
+    """So many random worlds, always the same ones, unless DOVETAIL_SEARCH asks for more."""
+    factor = float(os.environ.get("DOVETAIL_SEARCH", "0"))
+    return settings(
+        max_examples=max(1, round(examples * factor)) if factor else examples,
+        derandomize=not factor,
+        deadline=None,
+        database=None,
+        suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much],
+    )
+
+
+def keeps_every_rule(make: Make, scene: Scene, name: str = "") -> None:
+    """Nothing overfilled, indexes as the state, gangs whole, progress as the speed says; and all jobs end."""
+    policy = make()
+    waives = waived(policy, name)
+    result = watched(policy, scene.cluster, scene.jobs, incidents=scene.incidents, waives=waives)
+    if FINISHES not in waives:
+        left = sorted(set(job.id for job in scene.jobs) - result.audit.ended.keys())
+        assert not left, f"{left} never ended: {sorted(result.core.running)} hold devices, the rest waits"
+
+
+def repeats_itself(make: Make, scene: Scene) -> None:
+    """The same inputs give the same journal, byte for byte."""
+    once, again = _plain(make, scene), _plain(make, scene)
+    assert _lines(once) == _lines(again)
+
+
+def does_not_mind_names(make: Make, scene: Scene) -> None:
+    """Nodes under other names, in another alphabetical order, change no start and no finish."""
+    names = [f"host{99 - i}" for i in range(len(scene.cluster.nodes))]
+    other = Scene(renamed(scene.cluster, names), scene.jobs)
+    assert _plain(make, scene).times() == _plain(make, other).times()
+
+
+def leaves_no_trace(make: Make, scene: Scene) -> None:
+    """Deciding on a draft that is thrown away changes neither the state nor the future."""
+
+    def dry_run(core: Core, step: Step) -> None:
+        before = picture(core)
+        core.notes()
+        assert picture(core) == before, f"a dry run after step {step.number} left a trace"
+
+    asked = watched(make(), scene.cluster, scene.jobs, incidents=scene.incidents, check=False, on_step=dry_run)
+    assert _lines(asked) == _lines(_plain(make, scene))
+
+
+def forks_alike(make: Make, scene: Scene, at: int) -> None:
+    """A fork and its original, told the same, do the same ever after."""
+    twins: list[Core] = []
+
+    def fork(core: Core, step: Step) -> None:
+        if twins:
+            told = twins[0].handle(step.now, step.events)
+            assert told == step
+            assert _comparable(twins[0]) == _comparable(core)
+        elif step.number >= at:
+            twins.append(core.fork())
+            assert _comparable(twins[0]) == _comparable(core)
+
+    watched(make(), scene.cluster, scene.jobs, incidents=scene.incidents, check=False, on_step=fork)
+
+
+def replays(make: Make, scene: Scene) -> None:
+    """A journal read back gives the same steps: nothing that a decision rests on is missing from it."""
+    result = _plain(make, scene)
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "run.jsonl"
+        with JournalWriter(path, Header(scene.cluster, "under test", {})) as journal:
+            for step in result.steps:
+                journal.write(step)
+        again = [step for _, step in replayed(path, lambda header: make())]
+    assert [step_line(step) for step in again] == [step_line(step) for step in result.steps]
+
+
+def policy_suite(make: Make, *, name: str = "a policy", lossy: bool = True) -> type:
+    """A class of tests for one policy; `lossy=False` spares it the loss of nodes."""
+
+    class Suite:
+        @given(scene=scenes())
+        @searched(40)
+        def test_keeps_every_rule(self, scene: Scene) -> None:
+            keeps_every_rule(make, scene)
+
+        @given(scene=scenes(lossy=lossy))
+        @searched(20)
+        def test_keeps_every_rule_when_nodes_go(self, scene: Scene) -> None:
+            keeps_every_rule(make, scene)
+
+        @given(scene=scenes())
+        @searched(10)
+        def test_same_inputs_same_journal(self, scene: Scene) -> None:
+            repeats_itself(make, scene)
+            replays(make, scene)
+
+        @given(scene=scenes())
+        @searched(10)
+        def test_names_do_not_matter(self, scene: Scene) -> None:
+            does_not_mind_names(make, scene)
+
+        @given(scene=scenes(lossy=lossy))
+        @searched(10)
+        def test_an_abandoned_draft_leaves_no_trace(self, scene: Scene) -> None:
+            leaves_no_trace(make, scene)
+
+        @given(scene=scenes(lossy=lossy), at=st.integers(1, 40))
+        @searched(10)
+        def test_a_fork_has_the_same_future(self, scene: Scene, at: int) -> None:
+            forks_alike(make, scene, at)
+
+    Suite.__name__ = Suite.__qualname__ = f"Suite of {name}"
+    return Suite
+
+
+def _plain(make: Make, scene: Scene) -> Watched:
+    return watched(make(), scene.cluster, scene.jobs, incidents=scene.incidents, check=False)
+
+
+def _lines(result: Watched) -> list[str]:
+    header = header_line(Header(result.core.cluster, "", {}))
+    return [header, *map(step_line, result.steps)]
+
+
+def _comparable(core: Core) -> Iterable[object]:
+    return picture(core)

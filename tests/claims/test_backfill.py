@@ -1,0 +1,165 @@
+"""Backfilling: holes are filled, and whoever was promised a start gets it."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+
+from dovetail.core.core import Core, Step
+from dovetail.model.cluster import Tenant
+from dovetail.model.job import Job
+from dovetail.sim.run import Run
+from dovetail.testing.build import Incident, Shape, cluster, job, run
+from dovetail.testing.claims import claim, tells_apart
+
+HOUR = 3600.0
+EIGHT = cluster(nodes=1, gpus=8)
+
+HOLE = [
+    job("A", gpus=6, hours=10),
+    job("H", gpus=8, hours=1),
+    job("B", gpus=2, hours=4),
+    job("C", gpus=2, hours=12),
+]
+
+
+@claim("backfill", "a later job starts if it does not delay the first: B at once, C never before H, H on time")
+@pytest.mark.parametrize("options", [{}, {"variant": "conservative"}, {"depth": 10}])
+def test_the_first_is_not_delayed(options: dict[str, object]) -> None:
+    def check(result: Run) -> None:
+        assert result.start("B") == 0
+        assert result.start("H") == 10 * HOUR == run(HOLE, EIGHT, "fifo").start("H")
+        assert result.start("C") == 11 * HOUR
+
+    skip = run(HOLE, EIGHT, "fifo", discipline="skip")
+    tells_apart(check, run(HOLE, EIGHT, "backfill", **options), skip)
+    assert (skip.start("C"), skip.start("H")) == (4 * HOUR, 16 * HOUR)
+
+
+@claim("backfill", "the hole is filled: B does not wait behind H as it does under strict order")
+def test_the_hole_is_filled() -> None:
+    def check(result: Run) -> None:
+        assert result.start("B") == 0
+
+    tells_apart(check, run(HOLE, EIGHT, "backfill"), run(HOLE, EIGHT, "fifo"))
+
+
+@claim("backfill", "conservative promises every job its start: the second in the queue is not delayed either")
+def test_conservative_protects_the_second_too() -> None:
+    jobs = [
+        job("A", gpus=6, hours=10),
+        job("first", gpus=4, hours=10),
+        job("second", gpus=4, hours=10),
+        job("long", gpus=2, hours=20),
+    ]
+
+    def check(result: Run) -> None:
+        assert [result.start(name) / HOUR for name in ("first", "second", "long")] == [10, 10, 20]
+
+    eager = run(jobs, EIGHT, "backfill")
+    tells_apart(check, run(jobs, EIGHT, "backfill", variant="conservative"), eager)
+    assert [eager.start(name) / HOUR for name in ("first", "second", "long")] == [10, 20, 0]
+
+
+def test_nodes_are_reserved_and_not_a_number_of_gpus() -> None:
+    """Six GPUs free at 1 h are no help to a gang of four if they are three and three."""
+    jobs = [
+        job("a1", gpus=3, hours=1),
+        job("b1", gpus=3, hours=1),
+        job("a2", gpus=1, hours=5),
+        job("b2", gpus=1, hours=6),
+        job("wide", gpus=4, hours=1),
+        job("small", gpus=2, hours=4),
+        job("late", gpus=2, hours=8),
+    ]
+    result = run(jobs, cluster(nodes=2, gpus=4), "backfill")
+    assert result.start("wide") == 5 * HOUR
+    assert result.start("small") == 1 * HOUR
+    assert result.start("late") == 1 * HOUR  # beside b2, which outlasts the reserved node's
+
+
+def random_jobs(seed: int, count: int = 60) -> list[Job]:
+    rng = Random(seed)
+    at = 0.0
+    jobs = []
+    for i in range(count):
+        at += rng.expovariate(1 / 40)
+        gpus = rng.choice([1, 1, 1, 2, 2, 4, 6, 8])
+        jobs.append(job(f"j{i}", gpus=gpus, seconds=rng.choice([20, 60, 200, 600, 601]), at=round(at)))
+    return jobs
+
+
+@pytest.mark.parametrize("variant", ["easy", "conservative"])
+@pytest.mark.parametrize("seed", range(12))
+def test_no_promise_is_broken(variant: str, seed: int) -> None:
+    """With exact lengths nobody starts later than at any start that was ever promised."""
+    promised: dict[str, int] = {}
+
+    def watch(core: Core, step: Step) -> None:
+        for name, reservation in core.calendar.items():
+            promised[name] = min(promised.get(name, reservation.start), reservation.start)
+
+    result = run(random_jobs(seed), cluster(nodes=3, gpus=4), "backfill", variant=variant, on_step=watch)
+    assert result.finished == 60
+    assert len(promised) > 10
+    late = {name: at for name, at in promised.items() if result.start(name) * 1e6 > at}
+    assert late == {}
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_both_ways_of_easy_agree(seed: int) -> None:
+    """On one node there is no choice of places, so the index and the outlook give the same schedule."""
+    short, long = (run(random_jobs(seed), EIGHT, "backfill", depth=depth) for depth in (None, 1000))
+    assert list(short.jobs.start) == list(long.jobs.start)
+
+
+@pytest.mark.parametrize("variant", ["easy", "conservative"])
+@pytest.mark.parametrize("factor", [0.3, 1.7])
+def test_wrong_lengths_starve_nobody(variant: str, factor: float) -> None:
+    rng = Random(7)
+    jobs = [
+        job(f"j{i}", gpus=j.shape.gpus, seconds=j.work / 1e6, at=j.arrived_at / 1e6, estimate=j.work / 1e6 * f)
+        for i, j in enumerate(random_jobs(3))
+        for f in [rng.choice([factor, 1.0])]
+    ]
+    assert run(jobs, cluster(nodes=3, gpus=4), "backfill", variant=variant).finished == 60
+
+
+@pytest.mark.parametrize("variant", ["easy", "conservative"])
+def test_a_first_that_the_index_cannot_place(variant: str) -> None:
+    """Two tasks of three GPUs each: not six GPUs anywhere, so nodes and tasks are counted."""
+    pair = Shape(tasks=2, each=3)
+    jobs = [
+        job("a", gpus=2, hours=2),
+        job("b", gpus=3, hours=1),
+        job("pair", shape=pair, hours=1),
+        job("long", gpus=2, hours=9),
+        job("short", gpus=2, hours=1),
+    ]
+    result = run(jobs, cluster(nodes=2, gpus=4), "backfill", variant=variant)
+    assert result.start("pair") == 2 * HOUR
+    assert result.start("short") <= 1 * HOUR
+    assert result.start("long") == 3 * HOUR
+
+
+@pytest.mark.parametrize("variant", ["easy", "conservative"])
+def test_others_go_on_while_the_first_misses_its_node(variant: str) -> None:
+    jobs = [job("big", gpus=8, hours=1, at=60), job("small", gpus=2, hours=1, at=120)]
+    lost = [Incident("n0", at=0, back_at=int(5 * HOUR * 1e6))]
+    result = run(jobs, cluster(nodes=2, gpus=4), "backfill", variant=variant, incidents=lost)
+    assert result.start("small") == 120
+    assert result.start("big") == 5 * HOUR
+
+
+@pytest.mark.parametrize("variant", ["easy", "conservative"])
+def test_a_tenant_at_its_limit_holds_up_nobody_else(variant: str) -> None:
+    teams = cluster(nodes=1, gpus=8, tenants=[Tenant("full", limit=2), Tenant("free")])
+    jobs = [
+        job("one", gpus=2, hours=1, tenant="full"),
+        job("two", gpus=2, hours=1, tenant="full"),
+        job("other", gpus=2, hours=1, tenant="free"),
+    ]
+    result = run(jobs, teams, "backfill", variant=variant)
+    assert result.start("other") == 0
+    assert result.start("two") == 1 * HOUR
