@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from random import Random
+from typing import Any
 
 import pytest
 
@@ -24,9 +25,11 @@ HOLE = [
 ]
 
 
-@claim("backfill", "a later job starts if it does not delay the first: B at once, C never before H, H on time")
+@claim(
+    "backfill", "a later job starts if it does not delay the first: B at once, C never before H, H on time"
+)
 @pytest.mark.parametrize("options", [{}, {"variant": "conservative"}, {"depth": 10}])
-def test_the_first_is_not_delayed(options: dict[str, object]) -> None:
+def test_the_first_is_not_delayed(options: dict[str, Any]) -> None:
     def check(result: Run) -> None:
         assert result.start("B") == 0
         assert result.start("H") == 10 * HOUR == run(HOLE, EIGHT, "fifo").start("H")
@@ -70,13 +73,17 @@ def test_nodes_are_reserved_and_not_a_number_of_gpus() -> None:
         job("a2", gpus=1, hours=5),
         job("b2", gpus=1, hours=6),
         job("wide", gpus=4, hours=1),
-        job("small", gpus=2, hours=4),
-        job("late", gpus=2, hours=8),
+        job("long", gpus=2, hours=8),
+        job("short", gpus=2, hours=4),
+        job("longer", gpus=1, hours=9),
+        job("longest", gpus=1, hours=10),
     ]
     result = run(jobs, cluster(nodes=2, gpus=4), "backfill")
-    assert result.start("wide") == 5 * HOUR
-    assert result.start("small") == 1 * HOUR
-    assert result.start("late") == 1 * HOUR  # beside b2, which outlasts the reserved node's
+    assert result.start("wide") == 5 * HOUR  # on the node of a2
+    assert result.start("long") == 1 * HOUR  # on the other
+    assert result.start("short") == 1 * HOUR  # on the node reserved: it is gone in time
+    assert result.start("longer") == 1 * HOUR  # the last GPU of the other
+    assert result.start("longest") == 6 * HOUR  # though a GPU is free from 1 h on
 
 
 def random_jobs(seed: int, count: int = 60) -> list[Job]:
@@ -119,7 +126,9 @@ def test_both_ways_of_easy_agree(seed: int) -> None:
 def test_wrong_lengths_starve_nobody(variant: str, factor: float) -> None:
     rng = Random(7)
     jobs = [
-        job(f"j{i}", gpus=j.shape.gpus, seconds=j.work / 1e6, at=j.arrived_at / 1e6, estimate=j.work / 1e6 * f)
+        job(
+            f"j{i}", gpus=j.shape.gpus, seconds=j.work / 1e6, at=j.arrived_at / 1e6, estimate=j.work / 1e6 * f
+        )
         for i, j in enumerate(random_jobs(3))
         for f in [rng.choice([factor, 1.0])]
     ]

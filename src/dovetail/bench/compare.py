@@ -1,7 +1,7 @@
 """Policies against each other: a grid of runs over policies and seeds, one process for each core.
 
-Over seeds a figure is its mean, with a 95 % interval of Student's t: mean ± t(0.975, n-1) s / sqrt(n), where s
-is the standard deviation over the n seeds. It says how well the mean over traces like this one is known.
+Over seeds a figure is its mean, with a 95 % interval of Student's t: mean ± t(0.975, n-1) s / sqrt(n), s the
+standard deviation over the n seeds. It says how well the mean over traces like this one is known.
 Who is best is judged in pairs, for all policies ran the same traces: another policy is *level* with the best
 in a column if the interval of the difference between the two, seed by seed, holds zero.
 """
@@ -127,9 +127,14 @@ class Comparison:
         return None if values is None else interval(values)
 
     def best(self, column: Column) -> frozenset[str]:
-        """Those with the best mean; nobody where all are equal or only one runs."""
+        """Those with the best mean; nobody where all are equal or only one runs.
+
+        Who left jobs unfinished is no candidate: what it did finish may well be the easy part.
+        """
         means = {
-            label: found.mean for label in self.labels if (found := self.interval(label, column)) is not None
+            label: found.mean
+            for label in self.labels
+            if (found := self.interval(label, column)) is not None and self.whole(label)
         }
         if len(means) < 2 or len(set(means.values())) < 2:
             return frozenset()
@@ -145,12 +150,16 @@ class Comparison:
         found = set()
         for label in self.labels:
             values = self.values(label, column)
-            if label in best or values is None:
+            if label in best or values is None or not self.whole(label):
                 continue
             gap = interval([a - b for a, b in zip(values, first, strict=True)])
             if gap.half is not None and abs(gap.mean) <= gap.half:
                 found.add(label)
         return frozenset(found)
+
+    def whole(self, label: str) -> bool:
+        """Whether every job came to an end, in all its runs."""
+        return not any(result.stalled or result.metrics.waiting for result in self.results[label])
 
     def first(self, label: str) -> Result:
         """The run of seed 0."""

@@ -132,12 +132,8 @@ class ActiveJob:
         """Hold these spots from now on."""
         self.spots = spots
         self.terms = terms
-        shape = self.shape
-        self.held = (
-            shape.load
-            if shape.plain and len(spots) == 1 and self.gpus == spots[0][1].bit_count()
-            else load_of(spots)
-        )
+        spot = spots[0]
+        self.held = spot[1].bit_count() * spot[2] if len(spots) == 1 and spot[2] > 0 else load_of(spots)
         self.since = self.started_at = now
         self.rate = 1.0
         self.live_at = now + self.spec.traits.checkpoint.restore if self.epoch else now

@@ -37,7 +37,7 @@ from dovetail.model.grant import Spots
 from dovetail.model.job import Job, Shape
 from dovetail.model.view import Policy, Reservation
 
-_NO_ACTIONS: list[Action] = []
+_step = tuple.__new__  # a step and a start at every turn: their own constructors take twice as long
 
 
 class Step(NamedTuple):
@@ -133,7 +133,7 @@ class Core:
         if now < self.now:
             raise ValueError(f"time went back from {self.now} to {now}")
         self.now = now
-        self.number += 1
+        self.number = number = self.number + 1
         actions: list[Action] = []
         for event in events:
             kind = event[1]
@@ -148,24 +148,31 @@ class Core:
         if self._review_at is not None and self._review_at <= now:
             self._review_at = None
             self.moved = True
-        if not self.moved and (
-            not self.arrived or (self._stuck_at is not None and self.queue.head() is self._stuck_at)
-        ):
-            return Step(self.number, now, events, False, actions)
+        if not (self.moved or self.arrived) or (self._stuck_at is not None and self._still_stuck()):
+            return _step(Step, (number, now, events, False, actions))
         if self._quantum is not None and now % self._quantum:
             self._round_due = now - now % self._quantum + self._quantum
-            return Step(self.number, now, events, False, actions)
+            return _step(Step, (number, now, events, False, actions))
         self._round_due = None
         draft: Draft = self.policy.decide(self)  # type: ignore[assignment]  # ours, handed out as a plan
-        if draft.touched or draft.rest is not None or draft.review_at is not None:
-            self._commit(draft, actions)
-        else:
-            self._review_at = None
-            self.memory = draft.memory
+        self._review_at = draft.review_at
         self._stuck_at = draft.stuck_at
-        self.arrived = []
+        self.memory = draft.memory
+        if draft.touched:
+            self._enact(draft, actions)
+        if draft.rest is not None:
+            self._commit_rest(draft.rest, actions)
+        if self._review_at is not None and self._review_at <= now:
+            raise PlanError(f"a review at {draft.review_at} is not after now, {now}")
+        if self.arrived:
+            self.arrived = []
         self.moved = False
-        return Step(self.number, now, events, True, actions)
+        return _step(Step, (number, now, events, True, actions))
+
+    def _still_stuck(self) -> bool:
+        """The job that holds up the queue is still first, and surely does not fit."""
+        stuck = self._stuck_at
+        return stuck is not None and self.queue.head() is stuck and not self.room.may_fit(stuck.shape)
 
     def wake(self, time: int) -> int:
         """When the core wants to hear of something that happens at `time`: then, or at the round's end."""
@@ -292,6 +299,15 @@ class Core:
         job = self.jobs.get(job_id)
         if job is None or job.epoch != epoch:
             return  # word of an earlier start
+        if failure is None and job.spots is not None and not self._releasing:
+            self.leave(job)
+            self.room.give(job.spots)
+            del self.jobs[job_id]
+            job.timer = None
+            if self.calendar:
+                self.calendar.pop(job_id, None)
+            self.moved = True
+            return
         retry = failure is not None and job.fails < job.traits.retries
         if job.filed is not None and not retry:
             self.queue.remove(job)  # it was told to stop, and ended first
@@ -451,16 +467,6 @@ class Core:
 
     # -- from plan to actions
 
-    def _commit(self, draft: Draft, actions: list[Action]) -> None:
-        if draft.review_at is not None and draft.review_at <= self.now:
-            raise PlanError(f"a review at {draft.review_at} is not after now, {self.now}")
-        self._review_at = draft.review_at
-        self.memory = draft.memory
-        if draft.touched:
-            self._enact(draft, actions)
-        if draft.rest is not None:
-            self._commit_rest(draft.rest, actions)
-
     def _commit_rest(self, rest: Rest, actions: list[Action]) -> None:
         self._answer(rest.answers, actions)
         for job_id, reservation in rest.calendar.items():
@@ -486,17 +492,19 @@ class Core:
         """Stops first, then what shrinks, then what grows and starts, each as soon as its devices are free."""
         starting: list[ActiveJob] = []
         growing: list[ActiveJob] = []
+        before: dict[ActiveJob, Spots] = {}
         until = self._order.until
         for job, saved in draft.touched.items():
-            old, old_terms = saved[0], saved[1]
             new = job.spots
-            if old == new and old_terms == job.terms:
-                if old is not None:
-                    job.restore(saved)  # stopped and put back: nothing happened
+            if saved is None:  # it waited before
+                if new is not None:
+                    starting.append(job)
                 continue
-            if old is None:
-                starting.append(job)
-            elif job.awaiting is not None:  # it had not started yet: only the grant changes
+            old, old_terms = saved[0], saved[1]
+            if old == new and old_terms == job.terms:
+                job.restore(saved)  # stopped and put back: nothing happened
+                continue
+            if job.awaiting is not None:  # it had not started yet: only the grant changes
                 if new is None:
                     job.awaiting = None
                 else:
@@ -513,21 +521,22 @@ class Core:
                 self._resize(job, actions)
             else:
                 growing.append(job)
+                before[job] = old
             if new is None and until is not None:
                 self._arm(job)
         for job in growing:
             blockers = self._blockers(job)
             if blockers:  # what it grows into is not free yet: it stops and starts instead
-                self._releasing[job.id] = draft.touched[job][0]
+                self._releasing[job.id] = before[job]
                 job.stops += 1
                 actions.append(Stop(job.id, job.epoch, "moved"))
                 starting.append(job)
             else:
                 self._resize(job, actions)
         for job in starting:
-            self.calendar.pop(job.id, None)
-            blockers = self._blockers(job) if self._releasing else set()
-            if blockers:
+            if self.calendar:
+                self.calendar.pop(job.id, None)
+            if self._releasing and (blockers := self._blockers(job)):
                 job.awaiting = blockers
                 for other in blockers:
                     self._heirs.setdefault(other, []).append(job)
@@ -546,7 +555,7 @@ class Core:
         job.epoch += 1
         if job.first_start is None:
             job.first_start = now
-        actions.append(Start(job.id, job.epoch, spots, job.terms))
+        actions.append(_step(Start, (job.id, job.epoch, spots, job.terms)))
         if self._order.until is not None:
             self._arm(job)
 

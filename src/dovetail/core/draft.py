@@ -54,7 +54,7 @@ class Draft:
 
     def __init__(self, core: Core, notes: list[Note] | None = None) -> None:
         self._core = core
-        self.touched: dict[ActiveJob, Saved] = {}  # each with what it had before
+        self.touched: dict[ActiveJob, Saved | None] = {}  # with what it had before; None: it waited
         self.review_at: int | None = None
         self.memory = core.memory
         self.notes = notes  # kept only while somebody asks why
@@ -83,7 +83,7 @@ class Draft:
             return self.deny(job, "QOSMaxGRESPerUser", f"tenant {mine.tenant} is at its limit")
         core.room.take(spots)
         if mine not in self.touched:
-            self.touched[mine] = mine.save()
+            self.touched[mine] = None
         core.queue.remove(mine)
         mine.begin(core.now, spots, terms)
         core.enter(mine)
@@ -132,7 +132,7 @@ class Draft:
         return True
 
     def stuck(self, job: JobView) -> None:
-        """Nothing changes before devices fall free, or somebody comes before this job: do not ask till then."""
+        """Nothing changes before this job may fit, packed, or is not the first: do not ask till then."""
         self.stuck_at = cast("ActiveJob", job)
 
     def deny(self, job: JobView, reason: str, detail: str = "") -> bool:
@@ -209,7 +209,10 @@ class Draft:
                 core.room.give(job.spots)
         for job, saved in self.touched.items():
             waited = job.spots is None
-            job.restore(saved)
+            if saved is None:
+                job.spots, job.held = None, 0
+            else:
+                job.restore(saved)
             if job.spots is not None:
                 core.room.take(job.spots)
                 core.enter(job)

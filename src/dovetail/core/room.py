@@ -188,28 +188,19 @@ class Room:
 
     def take(self, spots: Spots) -> None:
         """Hold these spots; what is not free cannot be held."""
-        for i, spot in enumerate(spots):
-            node, devices, share, cpus, memory = spot
+        for i, (node, devices, share, cpus, memory) in enumerate(spots):
             free = self._free[node]
             if share == WHOLE and free & devices == devices and self._open[node]:
-                self._free[node] = new = free ^ devices
-                kind, before, after = self._kind[node], free.bit_count(), new.bit_count()
-                buckets, bit = self._buckets[kind], self._bit[node]
-                buckets[before] = left = buckets[before] ^ bit
-                buckets[after] ^= bit
-                self._filled[kind] |= 1 << after
-                if not left:
-                    self._filled[kind] ^= 1 << before
-                self._total[kind] += after - before
+                self._move(node, free, free ^ devices)
             elif not self._take_part(node, devices, share):
                 self.give(spots[:i])
-                raise PlanError(self._overfilled(spot))
+                raise PlanError(self._overfilled(spots[i]))
             if cpus or memory:
                 self._cpus[node] -= cpus
                 self._memory[node] -= memory
                 if self._cpus[node] < 0 or self._memory[node] < 0:
                     self.give(spots[: i + 1])
-                    raise PlanError(self._overfilled(spot))
+                    raise PlanError(self._overfilled(spots[i]))
 
     def give(self, spots: Spots) -> None:
         """Let go of these spots."""
@@ -262,16 +253,16 @@ class Room:
     def _move(self, node: int, old: int, new: int) -> None:
         self._free[node] = new
         if self._open[node]:
-            kind = self._kind[node]
+            kind, bit = self._kind[node], self._bit[node]
+            buckets = self._buckets[kind]
             before, after = old.bit_count(), new.bit_count()
-            if before != after:
-                buckets, bit = self._buckets[kind], self._bit[node]
-                buckets[before] = left = buckets[before] ^ bit
-                buckets[after] ^= bit
+            buckets[before] = left = buckets[before] ^ bit
+            buckets[after] ^= bit
+            self._total[kind] += after - before
+            if left:
                 self._filled[kind] |= 1 << after
-                if not left:
-                    self._filled[kind] ^= 1 << before
-                self._total[kind] += after - before
+            else:
+                self._filled[kind] = (self._filled[kind] ^ 1 << before) | 1 << after
 
     def _overfilled(self, spot: Spot) -> str:
         node, devices, share, cpus, memory = spot

@@ -111,7 +111,7 @@ def easy(order: Order = arrival, depth: int | None = None) -> Discipline:
 
 
 def needed(job: JobView, now: int) -> int:
-    """How long a waiting job would hold its devices, as far as it was said; coming back takes its time too."""
+    """How long a waiting job is said to hold its devices; coming back takes its time too."""
     left = job.remaining_at(now)
     return left + job.traits.checkpoint.restore if job.epoch else left
 
@@ -133,7 +133,7 @@ def _fill_in(view: View, plan: Plan, job: JobView, time: int, spare: dict[int, i
 
 
 def place_behind(view: View, plan: Plan, shape: Shape, spare: dict[int, int]) -> Spots | None:
-    """A place where a job may stay as long as it likes: off the reserved nodes, or in what they have to spare."""
+    """A place to stay as long as one likes: off the reserved nodes, or in what they have to spare."""
     avoid = 0
     for node in spare:
         avoid |= 1 << node
@@ -146,7 +146,7 @@ def place_behind(view: View, plan: Plan, shape: Shape, spare: dict[int, int]) ->
 
 
 def _scan(view: View, plan: Plan, head: JobView, time: int, spare: dict[int, int]) -> bool:
-    """Take, again and again, the first job that may start, until none may; False if one was refused after all."""
+    """Take, again and again, the first job that may start, until none may; False if it was refused."""
     room, queue = plan.room, view.queue
     open_shapes = [shape for shape in queue.shapes() if room.best(shape) is not None]
     while open_shapes:
@@ -215,7 +215,9 @@ class Outlook:
         for spots, until in view.holds.values():
             for node, devices, _, _, _ in spots:
                 _note(last[node], devices, max(until, now + 1))
-        self._steps: list[list[tuple[int, int]]] = []  # for each node (from when, devices free), in time order
+        self._steps: list[
+            list[tuple[int, int]]
+        ] = []  # for each node (from when, devices free), in time order
         for node, ends in enumerate(last):
             free = room.free_on(node).bit_count()
             steps = [(now, free)]
@@ -227,15 +229,12 @@ class Outlook:
                     else:
                         steps.append((end, free))
             self._steps.append(steps)
-        self._pools: dict[tuple[tuple[str, ...], str], list[list[int]]] = {}
+        self._pools: dict[Shape, list[tuple[list[int], list[int]]]] = {}
 
     def earliest(self, shape: Shape, time: int, by: int = FOREVER) -> tuple[int, Nodes] | None:
         """The first moment from which a gang could stay for so long, and where; None if not `by` then."""
         best: tuple[int, Nodes] | None = None
-        for pool in self._pool(shape):
-            wants = _cuts([self._room.cluster.nodes[n].gpus for n in pool], shape)
-            if not wants:
-                continue
+        for pool, wants in self._pool(shape):
             limit = by if best is None else best[0] - 1
             found = (
                 self._on_one(pool, wants[0], time, limit)
@@ -264,20 +263,20 @@ class Outlook:
         for node, devices in nodes:
             self._change(node, start, end, devices)
 
-    def _pool(self, shape: Shape) -> list[list[int]]:
-        """The nodes it may be on, those of one type together, in the order of preference."""
-        known = self._pools.get((shape.types, shape.partition))
+    def _pool(self, shape: Shape) -> list[tuple[list[int], list[int]]]:
+        """The nodes it may be on, those of one type together, and how it is dealt over them; best type first."""
+        known = self._pools.get(shape)
         if known is None:
+            known = self._pools[shape] = []
             nodes = self._room.cluster.nodes
-            types = shape.types or tuple(kind.name for kind in self._room.cluster.types)
-            known = self._pools[shape.types, shape.partition] = [
-                [
+            for name in shape.types or tuple(kind.name for kind in self._room.cluster.types):
+                pool = [
                     n
                     for n, node in enumerate(nodes)
                     if node.type.name == name and (not shape.partition or shape.partition in node.partitions)
                 ]
-                for name in types
-            ]
+                if wants := _cuts([nodes[n].gpus for n in pool], shape):
+                    known.append((pool, wants))
         return known
 
     def _gap(self, node: int, want: int, time: int, since: int, by: int) -> int | None:
@@ -418,7 +417,7 @@ def around(
             return _forget(view, plan, ())
     outlook = Outlook(view, plan)
     promised = _kept(view, outlook) if keep else {}
-    reserved = set(promised)
+    reserved, refused = set(promised), dict[Shape, int]()
     for job in waiting:
         shape, time = job.shape, max(1, needed(job, now))
         if not shape.each:  # no devices, nothing to reserve
@@ -431,8 +430,8 @@ def around(
             outlook.give(mine.nodes, mine.start, mine.end or FOREVER)
             reserved.discard(job.id)
         may_wait = reservations is None or len(reserved) < reservations
-        if not may_wait and not room.free_gpus and shape.plain:
-            plan.deny(job, "Resources")
+        if not may_wait and time >= refused.get(shape, FOREVER):  # room only shrinks: ask no more
+            plan.deny(job, "Priority")
             continue
         found = outlook.earliest(shape, time, FOREVER if may_wait else now)
         if found is not None and found[0] == now:
@@ -442,6 +441,7 @@ def around(
                     outlook.take(found[1], now, now + time)
                 continue  # a tenant at its limit is promised nothing
         if not may_wait:
+            refused[shape] = time
             plan.deny(job, "Priority", "starting it now would delay somebody before it")
         elif found is None:
             plan.deny(job, "ReqNodeNotAvail", "the nodes it needs are not there")

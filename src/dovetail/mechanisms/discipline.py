@@ -19,7 +19,8 @@ def strict(view: View, place: Place = packed) -> Plan:
         spots = place(room, job)
         if spots is None:
             plan.deny(job, "Resources")
-            plan.stuck(job)
+            if place is packed:
+                plan.stuck(job)
             break
         if not plan.start(job, spots):
             break

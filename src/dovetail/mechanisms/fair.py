@@ -20,7 +20,7 @@ NOTHING: Vector = (0, 0, 0)
 
 
 def capacity(cluster: Cluster) -> Vector:
-    """All there is of each resource; 0 for what the cluster lacks or has without bound: nobody's share counts it."""
+    """All there is of each resource; 0, which counts in no share, for what has no bound or is not there."""
     nodes = cluster.nodes
     return (
         cluster.gpus * WHOLE,

@@ -20,14 +20,15 @@ import numpy as np
 from dovetail.model.units import WHOLE
 from dovetail.model.view import View
 
+STEPS = 100  # places at which the index is worked out
+
 
 @dataclass(frozen=True, slots=True)
 class Indices:
-    """The index as a step function of what a job has had; steps at the samples."""
+    """The index as a step function of what a job has had; nothing once it has had more than any sample."""
 
-    steps: tuple[int, ...] = ()  # distinct sizes seen, ascending
+    steps: tuple[int, ...] = ()  # ascending sizes
     values: tuple[float, ...] = ()  # from 0 or the step before, up to each
-    shuts: float = 0.0  # beyond all that was ever seen
 
     @classmethod
     def of(cls, samples: Iterable[int], horizon: int | None = None) -> Indices:
@@ -38,18 +39,16 @@ class Indices:
         """
         sizes = np.sort(np.fromiter(samples, dtype=np.float64))
         steps = np.unique(sizes)
-        values = []
-        start = 0.0
-        for step in steps:
-            left = sizes[sizes > start] - start
-            values.append(_index(left, horizon))
-            start = float(step)
-        return cls(tuple(int(s) for s in steps), tuple(values))
+        if len(steps) > STEPS:
+            steps = np.unique(np.quantile(sizes, np.linspace(0.0, 1.0, STEPS), method="lower"))
+        starts = [0.0, *steps[:-1].tolist()]
+        values = (_index(sizes[sizes > start] - start, horizon) for start in starts[: len(steps)])
+        return cls(tuple(int(step) for step in steps), tuple(values))
 
     def at(self, attained: int) -> float:
         """The index of a job that has had so much."""
         i = bisect_right(self.steps, attained)
-        return self.values[i] if i < len(self.values) else self.shuts
+        return self.values[i] if i < len(self.values) else 0.0
 
     def next_step(self, attained: int) -> int | None:
         """What it will have had when its index changes."""
@@ -71,7 +70,7 @@ def _index(left: np.ndarray[tuple[int], np.dtype[np.float64]], horizon: int | No
 class Learned:
     """GPU-times of the jobs that ended, and what is needed to learn those of the next."""
 
-    sizes: tuple[int, ...] = ()  # the last first seen first
+    sizes: tuple[int, ...] = ()  # the latest last
     fresh: int = 0  # of these, since the indices were worked out
     running: Mapping[str, tuple[int, int, int]] = field(
         default_factory=dict

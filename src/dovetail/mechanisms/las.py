@@ -74,7 +74,7 @@ def attained_service(
 
 
 def standing(view: View, before: Standing) -> list[JobView]:
-    """All active jobs as they stand in the queues: as they were left, and who entered a queue since at its end."""
+    """All active jobs as they stand in the queues: as they were left, then who entered a queue since."""
     active = {job.id: job for job in (*view.running.values(), *view.queue)}
     kept = [active.pop(id) for id, stage in before if id in active and active[id].stage == stage]
     new = sorted(active.values(), key=lambda job: (job.turned_at, job.seq))

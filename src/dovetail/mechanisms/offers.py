@@ -18,12 +18,12 @@ from dovetail.model.view import Room
 Offer = Mapping[int, tuple[int, int, int]]
 
 
-def free_on(room: Room, nodes: Iterable[int]) -> Offer:
-    """What could be offered of these nodes."""
+def free_on(room: Room, nodes: Iterable[int], *, gpus_only: bool) -> Offer:
+    """What could be offered of these nodes; `gpus_only` if CPU alone is of use to nobody."""
     return {
         node: (room.free_on(node), room.free_cpus(node), room.free_memory(node))
         for node in nodes
-        if room.is_open(node) and (room.free_on(node) or not room.cluster.nodes[node].gpus)
+        if room.is_open(node) and (room.free_on(node) or not gpus_only)
     }
 
 
@@ -65,12 +65,25 @@ def fewest_nodes(cluster: Cluster, shape: Shape) -> int:
 def taken(cluster: Cluster, shape: Shape, offer: Offer, at_most: int) -> Spots | None:
     """The gang on at most so many nodes of an offer, best fit; None if the offer does not hold it.
 
-    A part of a GPU takes its device from the offer whole: the next task goes on another one.
+    Devices are offered whole, so a part or a slice of one has it to itself.
     """
-    counts = [
-        (_count(cluster, shape, node, offer), offer[node][0].bit_count(), node)
-        for node in offer
-    ]
+    spots = _placed(cluster, shape, offer, at_most)
+    if spots is None or not shape.roles:
+        return spots
+    left, helpers = less(offer, spots), list[Spot]()
+    for role in shape.roles:
+        for _ in range(role.count):
+            fits = [(-c, n) for n, (_, c, m) in left.items() if c >= role.cpus and m >= role.memory]
+            if not fits:
+                return None
+            helper = (min(fits)[1], 0, 0, role.cpus, role.memory)
+            left = less(left, (helper,))
+            helpers.append(helper)
+    return (*spots, *helpers)
+
+
+def _placed(cluster: Cluster, shape: Shape, offer: Offer, at_most: int) -> Spots | None:
+    counts = [(_count(cluster, shape, node, offer), offer[node][0].bit_count(), node) for node in offer]
     whole = [(free, node) for count, free, node in counts if count >= shape.tasks]
     if whole:
         node = min(whole)[1]

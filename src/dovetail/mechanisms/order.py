@@ -46,8 +46,8 @@ def smallest(by: Literal["duration", "service", "gpus"]) -> Order:
 def shortest_remaining(resume_cost: int | None = None) -> Order:
     """Least work left first; a job that has run before must also pay to come back.
 
-    That is `resume_cost`, or the time that it says it takes to restore. Among running jobs the least work left
-    is the earliest end, which does not change while they run.
+    That is `resume_cost`, or the time that it says it takes to restore. Among running jobs the least work
+    left is the earliest end, which does not change while they run.
     """
 
     def key(job: JobView, now: int) -> tuple[int, int]:

@@ -15,7 +15,14 @@ from dovetail.model.cluster import Cluster
 from dovetail.model.grant import Spot, Spots
 from dovetail.model.job import Shape
 from dovetail.model.units import WHOLE
-from dovetail.model.view import JobView, Room
+from dovetail.model.view import JobView, Order, Room
+
+
+def _class_then_time(job: JobView, now: int) -> tuple[int, int]:
+    return -job.priority, job.arrived_at
+
+
+by_class = Order(_class_then_time)  # as Kubernetes' queue sorts; nobody yields by rank alone
 
 
 def suits(cluster: Cluster, shape: Shape, node: int) -> bool:
@@ -83,7 +90,7 @@ def _emptiness(room: Room, shape: Shape, node: int, placed: int, sign: int) -> t
 
 
 def spread(room: Room, job: JobView) -> Spots | None:
-    """The whole gang, task by task on the emptiest nodes; of one GPU type, those it accepts in their order."""
+    """The whole gang, task by task on the emptiest nodes of one GPU type, tried in the order asked for."""
     return _whole(room, job.shape, emptiest=True)
 
 
@@ -101,14 +108,6 @@ def _whole(room: Room, shape: Shape, *, emptiest: bool) -> Spots | None:
         if tasks_in(spots, shape) == shape.tasks:
             return spots
     return None
-
-
-def first_fit(room: Room, job: JobView) -> Spots | None:
-    """The whole gang on nodes in their order, each filled before the next."""
-    shape = job.shape
-    if shape.roles:
-        return room.anywhere(shape)
-    return room.on(shape, [n for n in range(len(room.cluster.nodes)) if suits(room.cluster, shape, n)])
 
 
 def tasks_on(spot: Spot, shape: Shape) -> int:
@@ -150,11 +149,11 @@ def without_one(spots: Spots, shape: Shape, node: int) -> Spots:
     for i, (at, devices, share, cpus, memory) in enumerate(spots):
         if at != node or bool(devices) != bool(shape.each) or not tasks_on(spots[i], shape):
             continue
+        left = devices
         for _ in range(shape.each):
-            devices ^= 1 << devices.bit_length() - 1
-        rest = (at, devices, share, cpus - shape.cpus, memory - shape.memory)
-        if tasks_on(rest, shape) if shape.cpus or shape.memory or shape.each else 0:
-            result[i] = rest
+            left ^= 1 << left.bit_length() - 1
+        if tasks_on(spots[i], shape) > 1:
+            result[i] = (at, left, share, cpus - shape.cpus, memory - shape.memory)
         else:
             del result[i]
         break
@@ -165,14 +164,12 @@ class Eviction(NamedTuple):
     """Pods that leave one node, and how dear that is: the least of these is taken."""
 
     highest: int  # priority among those who leave
-    count: int
+    size: int
     node: int
     pods: tuple[JobView, ...]  # a job for each of its pods that leaves
 
 
-def cheapest_eviction(
-    room: Room, shape: Shape, priority: int, running: Iterable[JobView]
-) -> Eviction | None:
+def cheapest_eviction(room: Room, shape: Shape, priority: int, running: Iterable[JobView]) -> Eviction | None:
     """The node where one task would fit if the least important pods of lower priority left.
 
     Pods of whole GPUs and of CPU only: who asks for parts of a GPU evicts nobody.

@@ -16,6 +16,6 @@ def epochs_done(job: JobView, now: int) -> int:
 
 
 def extrapolated_service(job: JobView, now: int) -> float:
-    """GPU-time left if the epochs to come take as much as those behind; before the first ends, GPU-time had."""
+    """GPU-time left if epochs to come take as much as those behind; before the first ends, GPU-time had."""
     service, done = job.service_at(now), epochs_done(job, now)
     return float(service * (job.traits.epochs - done) / done if done else service)

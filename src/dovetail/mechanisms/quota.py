@@ -57,7 +57,7 @@ def ceilings(cluster: Cluster, given: Mapping[str, float]) -> dict[str, float]:
 
 
 def nominal(cluster: Cluster) -> dict[str, int]:
-    """A tenant's own quota and all of those below it; without any, a tenant without parent has the cluster."""
+    """A tenant's own quota and those of all below it; without any, and without parent: the cluster."""
     children = children_of(cluster)
     sums: dict[str, int] = {}
 
@@ -81,11 +81,15 @@ def over_quota(
     """Whose quota does not hold so much more: the tenant's with what it may borrow, or that of one above.
 
     Borrowing is from those under the same parent: what the parent's subtree has in all is the end of it.
+    Tenants without an entry have the cluster for a common quota.
     """
+    if tenant not in cluster.tenants:
+        others = sum(amount for name, amount in used.items() if name not in cluster.tenants)
+        return "the cluster" if others + load > cluster.gpus * WHOLE else None
     for name in cluster.line(tenant):
         mine = cluster.tenants.get(name)
         if mine is None:
-            continue
+            break  # a parent that is only a name
         most = quota[name]
         if mine.parent in cluster.tenants:
             most = NO_LIMIT if mine.borrow is None else most + mine.borrow * WHOLE

@@ -47,7 +47,7 @@ def sjf(
 ) -> Policy:
     """Shortest declared duration first, without preemption; `by` takes another size, such as time x GPUs.
 
-    With `preempt`, smaller jobs displace larger ones; what counts is still what was declared, not what is left.
+    With `preempt`, smaller jobs displace larger ones; what counts is what was declared, not what is left.
     """
     if preempt:
         order = smallest(by)
@@ -66,8 +66,8 @@ def srtf(
 ) -> Policy:
     """Least remaining time first, preempting.
 
-    `cost` is what a stopped job is reckoned to pay to come back, in seconds; without it, the time that the job
-    says it takes to restore. `select="count"` chooses by the number of GPUs before it looks for nodes.
+    `cost` is what a stopped job is reckoned to pay to come back, in seconds; without it, the time that the
+    job says it takes to restore. `select="count"` chooses by the number of GPUs before it looks for nodes.
     """
     return _preempting(shortest_remaining(_micros(cost)), discipline, placement, select)
 

@@ -17,7 +17,7 @@ def e_las(*, period: float = 60.0, hysteresis: float = 0.1) -> Policy:
     """Least service left first, as far as a job's epochs tell; how long it takes need not be known.
 
     With s GPU-seconds behind it and a share r of its epochs done, a job ranks by s (1 - r) / r; before its
-    first epoch ends, by s. One that waits displaces one that runs if it ranks lower by more than `hysteresis`.
+    first epoch ends, by s. Who waits displaces who runs if it ranks lower by more than `hysteresis`.
     Decisions are made every `period` seconds.
 
     The key is reconstructed: the paper says that both quantities are combined.

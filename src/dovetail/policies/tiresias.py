@@ -1,8 +1,8 @@
 """Tiresias: short jobs first though nobody knows their length (Gu et al., NSDI 2019).
 
-A job is young until it has had so much GPU-time, whatever its length; the young go first. `tiresias-l` needs
-to know nothing of a job; `tiresias-g` also knows how GPU-times are distributed, and orders a queue by how soon
-a job with so much behind it is likely to be done.
+A job is young until it has had so much GPU-time, whatever its length; the young go first. `tiresias-l`
+needs to know nothing of a job; `tiresias-g` also knows how GPU-times are distributed, and orders a queue by
+how soon a job with so much behind it is likely to be done.
 """
 
 from __future__ import annotations
@@ -88,12 +88,12 @@ def tiresias_g(
 ) -> Policy:
     """The queues of tiresias-l, and inside a queue the largest two-dimensional Gittins index first.
 
-    The index of a job that has had s GPU-seconds is the largest P(S - s <= x | S > s) / E[min(S - s, x) | S > s]
-    over all x, or at x = `horizon`, with S distributed as `samples`. Without samples the GPU-times of the last
-    `window` jobs that ended are taken; until one has, a queue is in order of entry.
+    The index of a job that has had s GPU-seconds is the largest over all x (or that at x = `horizon`) of
+    P(S - s <= x | S > s) / E[min(S - s, x) | S > s], with S distributed as `samples`. Without samples the
+    GPU-times of the last `window` jobs that ended are taken; until one has, a queue is in order of entry.
 
-    Deviation: the index is worked out at the samples and kept from one to the next, so that a job's place
-    changes at moments that are known.
+    Deviation: the index is worked out at a hundred quantiles of the samples and kept from one to the next, so
+    that a job's place changes at moments that are known, and not at every one of them.
     """
     given = Indices.of([micros(s) for s in samples], micros(horizon) if horizon else None)
     return Gittins(

@@ -14,11 +14,11 @@ from heapq import heappush
 from dovetail.model.action import Action, Answer, Rent, Resize, SetPower, Start, Stop
 from dovetail.model.cluster import Cluster
 from dovetail.model.event import FAILED, FINISHED, NODE_JOINED, NODE_LOST, PROGRESSED, RESIZED, STOPPED, Event
-from dovetail.model.grant import FULL, Spots, Terms, load_of
+from dovetail.model.grant import Spots, Terms, load_of
 from dovetail.model.job import Job
 from dovetail.model.speed import Neighbour, ProfiledSpeed, Speed
 from dovetail.model.units import MINUTE
-from dovetail.sim.outcomes import NEVER, Outcomes
+from dovetail.sim.outcomes import Outcomes
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,15 +39,17 @@ class Running:
     def __init__(self, job: Job, row: int) -> None:
         self.job = job
         self.row = row  # of its outcome
-        self.since = 0  # it holds what it holds from then on:
-        self.load = 0  # so many milli-GPUs
         self.done = 0  # work, up to live_at
-        self.live_at = 0
-        self.rate = 1.0
-        self.epoch = 0
         self.due = -1  # when it ends, if nothing changes; -1: never
+        self.epoch = 0
         self.spots: Spots | None = None
-        self.terms: Terms = FULL
+
+    # set whenever it starts
+    live_at: int
+    rate: float
+    since: int  # it holds what it holds from then on:
+    load: int  # so many milli-GPUs
+    terms: Terms
 
     def advance(self, now: int) -> None:
         if now > self.live_at:
@@ -90,11 +92,13 @@ class World:
     def holds(self, event: Event) -> bool:
         """Whether a foretold event still happens: predictions outdated since are dropped here."""
         time, kind, subject, epoch, _ = event
-        if kind in (FINISHED, FAILED):
+        if kind <= FAILED:  # or finished
             run = self._jobs.get(subject)
             if run is None or run.due != time or run.epoch != epoch:
                 return False
-            self._let_go(time, run)
+            held = time - run.since
+            self.outcomes.executed[run.row] += held
+            self.busy += held * run.load
             if kind == FINISHED:
                 self.outcomes.finish[run.row] = time
                 del self._jobs[subject]
@@ -102,8 +106,7 @@ class World:
                 self.outcomes.end[subject] = "failed"
             if self._on:
                 self._vacate(time, run)
-            else:
-                run.spots, run.due = None, -1
+            run.spots, run.due, run.since = None, -1, time
             return True
         if kind == NODE_LOST:
             self._down.add(subject)
@@ -137,30 +140,31 @@ class World:
         return run.done + int((now - run.live_at) * run.rate)
 
     def _start(self, now: int, action: Start) -> None:
-        run = self._jobs[action.job]
-        run.epoch = action.epoch
-        run.spots = spots = action.spots
-        run.terms = action.terms
+        job_id, epoch, spots, terms = action
+        run = self._jobs[job_id]
         job = run.job
         traits = job.traits
+        run.epoch, run.spots, run.terms = epoch, spots, terms
+        run.load = load = load_of(spots)
         run.live_at = run.since = now
-        run.load = load_of(spots)
-        if self.outcomes.start[run.row] == NEVER:
-            self.outcomes.start[run.row] = now
-        if action.epoch > 1:
+        if epoch > 1:
             restore = traits.checkpoint.restore
             run.live_at += restore
-            self.lost += restore * run.load
-        if self._uniform and traits.profile is None and run.load == job.shape.load:
-            run.rate = 1.0
+            self.lost += restore * load
         else:
-            met = self._occupy(run)
-            run.rate = self._rated(run, met)
-            for other in met:
-                self._rerate(now, other)
+            self.outcomes.start[run.row] = now
+        if self._uniform and traits.profile is None and load == job.shape.load and job.fails_after is None:
+            run.rate = 1.0
+            run.due = due = run.live_at + job.work - run.done
+            heappush(self.heap, (due, FINISHED, job_id, epoch, None))
+            return
+        met = self._occupy(run)
+        run.rate = self._rated(run, met)
+        for other in met:
+            self._rerate(now, other)
         self._foretell(run)
         if run.rate != 1.0:
-            heappush(self.heap, (now, PROGRESSED, action.job, action.epoch, (run.done, run.rate)))
+            heappush(self.heap, (now, PROGRESSED, job_id, epoch, (run.done, run.rate)))
 
     def _stop(self, now: int, action: Stop) -> None:
         run = self._jobs.get(action.job)

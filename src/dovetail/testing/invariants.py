@@ -245,8 +245,8 @@ class Audit:
         broken = []
         for name, book in self.books.items():
             job = core.jobs.get(name)
-            if job is None:
-                continue  # it is over, or nobody will hear of it again
+            if job is None or book.kept:
+                continue  # it is over, or will soon say what it kept
             true = world.done(name, core.now)
             if abs(true - book.done) > self.slack:
                 broken.append(f"{name} has done {true}; the integral of its speed is {book.done:.0f}")

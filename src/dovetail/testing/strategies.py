@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 
 from hypothesis import strategies as st
 
+from dovetail.core.journal import cluster_to_json, job_to_json
 from dovetail.core.room import Room
 from dovetail.model.cluster import KNOWN_TYPES, Cluster, Node, Tenant
 from dovetail.model.job import Checkpoint, Job, Profile, Shape, Traits, gang
@@ -28,6 +29,14 @@ class Scene:
     cluster: Cluster
     jobs: tuple[Job, ...]
     incidents: tuple[Incident, ...] = ()
+
+    def __repr__(self) -> str:
+        """What is unusual about it, a line each: a counterexample should fit a screen."""
+        cluster = cluster_to_json(self.cluster)
+        usual = cluster_to_json(Cluster((Node("", 0),)))["nodes"][0]
+        nodes = [{name: v for name, v in node.items() if v != usual[name]} for node in cluster["nodes"]]
+        rows = [*nodes, *cluster["tenants"], *map(job_to_json, self.jobs), *self.incidents]
+        return "Scene:\n  " + "\n  ".join(map(str, rows))
 
 
 @st.composite
@@ -114,7 +123,7 @@ def jobs(draw: st.DrawFn, cluster: Cluster, number: int, *, plain: bool = False,
         elastic = shape.plain and draw(st.integers(0, 3)) == 0
         traits = Traits(
             least=draw(st.integers(1, shape.tasks)) if elastic else None,
-            most=draw(st.integers(shape.tasks, 8)) if elastic else None,
+            most=shape.tasks + draw(st.integers(0, 4)) if elastic else None,
             checkpoint=draw(checkpoints()),
             profile=profile or (Profile() if elastic else None),
             preemptible=draw(st.integers(0, 7)) > 0,

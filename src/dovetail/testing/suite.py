@@ -17,7 +17,7 @@ import tempfile
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from dovetail.core.core import Core, Step
@@ -38,6 +38,7 @@ def searched(examples: int) -> settings:
         derandomize=not factor,
         deadline=None,
         database=None,
+        phases=[Phase.explicit, Phase.generate, *([Phase.shrink] if factor else [])],
         suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much],
     )
 

@@ -1,0 +1,247 @@
+"""`dovetail compare`: several policies on the same traces."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from dovetail.cli.inputs import (
+    ClusterOption,
+    DropOption,
+    HeadOption,
+    JobsOption,
+    LikeOption,
+    LoadOption,
+    RestartOption,
+    TraceArgument,
+)
+
+if TYPE_CHECKING:
+    from dovetail.bench.compare import Column, Comparison, Entrant, Progress
+
+
+def compare(
+    trace: TraceArgument = None,
+    *,
+    cluster: ClusterOption,
+    policies: Annotated[
+        str,
+        typer.Option(
+            metavar="A,B,C", help="Policies, with options as fifo:discipline=skip.", show_default=False
+        ),
+    ],
+    seeds: Annotated[
+        int, typer.Option(min=1, metavar="N", help="How many traces; all but the first drawn anew.")
+    ] = 1,
+    report: Annotated[
+        Path | None, typer.Option(metavar="FILE.html", help="Charts and tables.", show_default=False)
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    head: HeadOption = None,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set", metavar="POLICY.KEY=VALUE", help="An option of one policy.", show_default=False
+        ),
+    ] = None,
+    restart_cost: RestartOption = None,
+    drop_unfit: DropOption = False,
+    workers: Annotated[
+        int | None, typer.Option(min=1, metavar="N", help="Processes; one for each core if not said.")
+    ] = None,
+    like: LikeOption = None,
+    jobs: JobsOption = 1000,
+    load: LoadOption = 0.9,
+) -> None:
+    """Run several policies on one trace and mark the best.
+
+    With --seeds, figures are means over traces with their 95 % intervals. Seed 0 is the trace as it is;
+    the others draw its days anew with replacement (a block bootstrap). A trace made up with --like is
+    made up anew for each seed.
+
+    \b
+    dovetail compare philly --cluster 52x8 --policies fifo,sjf,srtf --report report.html
+    dovetail compare jobs.csv --cluster 8x8 --policies fifo,fifo:discipline=skip --seeds 10
+    dovetail compare --like philly --jobs 5000 --load 0.9 --cluster 8x8 --policies sjf,srtf --seeds 5
+    """
+    from dovetail.bench.compare import compared
+    from dovetail.cli.inputs import read_entrants, read_question
+    from dovetail.cli.outputs import check_writable, note, print_json, written
+
+    check_writable(report)
+    entrants = read_entrants(policies, settings or ())
+    question = read_question(
+        trace,
+        cluster,
+        like=like,
+        jobs=jobs,
+        load=load,
+        head=head,
+        drop_unfit=drop_unfit,
+        restart_cost=restart_cost,
+    )
+    for told in question.notes:
+        note(told)
+    with _progress(entrants, seeds) as progress:
+        found = compared(
+            question.source,
+            question.cluster,
+            entrants,
+            described=question.described,
+            seeds=seeds,
+            draw=report is not None,
+            workers=workers,
+            prepare=question.prepare,
+            progress=progress,
+        )
+    if report is not None:
+        from dovetail.bench.report import rendered
+
+        with written(report) as text:
+            text.write(rendered(found))
+    if as_json:
+        print_json(_as_json(found))
+    else:
+        _print(found, report)
+    stalled = [result for results in found.results.values() for result in results if result.stalled]
+    for result in stalled:
+        from dovetail.cli.simulate import tell_stall
+
+        tell_stall(result)
+    if stalled:
+        raise typer.Exit(1)
+
+
+@contextmanager
+def _progress(entrants: list[Entrant], seeds: int) -> Iterator[Progress | None]:
+    """A bar on a terminal, nothing elsewhere. It has no thread of its own: the runs fork."""
+    import sys
+
+    if not sys.stderr.isatty():
+        yield None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+    total = len(entrants) * seeds
+    shares: dict[tuple[str, int], float] = {}
+    bar = Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TextColumn("{task.percentage:>3.0f} %"),
+        TimeElapsedColumn(),
+        console=Console(stderr=True),
+        auto_refresh=False,
+        transient=True,
+    )
+    task = bar.add_task("", total=total)
+
+    def progress(label: str, seed: int, share: float) -> None:
+        shares[label, seed] = share
+        done = sum(1 for value in shares.values() if value >= 1.0)
+        bar.update(task, completed=sum(shares.values()), description=f"{done} of {total} runs")
+        bar.refresh()
+
+    with bar:
+        bar.update(task, description=f"0 of {total} runs")
+        bar.refresh()
+        yield progress
+
+
+def _as_json(found: Comparison) -> dict[str, Any]:
+    from dataclasses import asdict
+
+    from dovetail.bench.compare import COLUMNS, MORE_COLUMNS
+
+    columns = (*COLUMNS, *MORE_COLUMNS)
+    rows = []
+    for label in found.labels:
+        intervals = {column.key: found.interval(label, column) for column in columns}
+        first = found.first(label).metrics
+        rows.append(
+            {
+                "label": label,
+                "policy": first.policy,
+                "options": dict(first.options),
+                "figures": {key: asdict(value) for key, value in intervals.items() if value is not None},
+                "runs": [
+                    {**result.metrics.as_json(), "stalled": list(result.stalled)}
+                    for result in found.results[label]
+                ],
+            }
+        )
+    return {
+        "trace": found.trace,
+        "cluster": found.cluster,
+        "gpus": found.gpus,
+        "seeds": found.seeds,
+        "seed_varies": found.varies,
+        "policies": rows,
+        "best": {column.key: sorted(best) for column in columns if (best := found.best(column))},
+        "level": {column.key: sorted(level) for column in columns if (level := found.level(column))},
+    }
+
+
+def _print(found: Comparison, report: Path | None) -> None:
+    from dovetail.bench.compare import COLUMNS
+    from dovetail.bench.report import answer
+    from dovetail.cli.outputs import aligned, count, plainly, say
+
+    jobs = found.first(found.labels[0]).metrics.jobs
+    say(answer(found))
+    say(
+        f"{plainly(found.trace)}: {count(jobs, 'job')} on {count(found.gpus, 'GPU')}"
+        + (f", means over {found.seeds} seeds ± 95 % interval" if found.seeds > 1 else "")
+    )
+    say()
+    units = {column.key: _unit(found, column) for column in COLUMNS}
+    top = [["policy"], [""]]
+    for column in COLUMNS:
+        first, _, rest = column.title.partition(" ")
+        top[0].append(first)
+        top[1].append(", ".join(part for part in (rest, units[column.key][1]) if part))
+    rows = []
+    for label in found.labels:
+        cells = [label]
+        for column in COLUMNS:
+            mark = "*" if label in found.best(column) else "~" if label in found.level(column) else " "
+            cells.append(_cell(found, label, column, units[column.key][0]) + mark)
+        rows.append(cells)
+    say(aligned([[cells[0], *(f"{cell} " for cell in cells[1:])] for cells in top] + rows))
+    say()
+    told = "* best of its column"
+    if found.seeds > 1:
+        told += "   ~ not told apart from the best (pairs, 95 %)"
+        told += f"\n{found.varies}"
+    say(told)
+    if report is not None:
+        say(f"look at it:  {report}")
+    else:
+        say("look closer:  --report report.html draws it")
+
+
+def _unit(found: Comparison, column: Column) -> tuple[float, str]:
+    """What a column is divided by, and how its head says so."""
+    from dovetail.cli.outputs import unit_for
+
+    if column.unit == "share":
+        return 0.01, "%"
+    if column.unit != "time":
+        return 1.0, ""
+    means = [interval.mean for label in found.labels if (interval := found.interval(label, column))]
+    size, name = unit_for(max(means, default=0.0))
+    return size, name
+
+
+def _cell(found: Comparison, label: str, column: Column, size: float) -> str:
+    from dovetail.cli.outputs import figure
+
+    interval = found.interval(label, column)
+    if interval is None:
+        return "-"
+    text = figure(interval.mean / size)
+    return text if interval.half is None else f"{text} ± {figure(interval.half / size)}"

@@ -1,0 +1,157 @@
+"""How the verbs answer: aligned tables with units for people, JSON for programs, files that are whole."""
+
+from __future__ import annotations
+
+import json
+import math
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any
+
+import typer
+
+from dovetail.model.errors import InputError
+
+if TYPE_CHECKING:
+    from dovetail.sim.run import Run
+
+UNITS = ((86_400.0, "d"), (3_600.0, "h"), (60.0, "min"), (1.0, "s"))
+
+
+def figure(value: float) -> str:
+    """A number in three figures or so, never in powers of ten.
+
+    >>> figure(1234.5), figure(88.04), figure(6.4), figure(0.0), figure(0.004)
+    ('1,234', '88.0', '6.40', '0', '0.004')
+    """
+    size = abs(value)
+    if size == 0 or not math.isfinite(size):
+        return f"{value:g}"
+    if size >= 99.95:
+        return f"{value:,.0f}"
+    if size >= 9.995:
+        return f"{value:.1f}"
+    if size >= 0.0995:
+        return f"{value:.2f}"
+    return f"{value:.3f}" if size >= 0.0005 else "<0.001"
+
+
+def unit_for(*values: float) -> tuple[float, str]:
+    """One unit for all these seconds: the largest of which there are at least two in the first."""
+    first = next((value for value in values if value > 0), 0.0)
+    return next(((size, name) for size, name in UNITS[1:] if first >= 2 * size), UNITS[-1])
+
+
+def percent(share: float) -> str:
+    return f"{100 * share:.1f} %" if share < 0.0995 else f"{100 * share:.0f} %"
+
+
+def count(number: float, thing: str) -> str:
+    """`1 job`, `1,203 jobs`."""
+    return f"{number:,.0f} {thing}{'' if number == 1 else 's'}"
+
+
+def plainly(text: str) -> str:
+    """A name from a file as it may be shown on a terminal: without control characters."""
+    return "".join(char if char.isprintable() else "?" for char in text)
+
+
+def aligned(rows: Sequence[Sequence[str]], *, left: Sequence[int] = (0,), indent: str = "  ") -> str:
+    """Columns side by side; those in `left` start together, the others end together."""
+    widths = [max(len(row[at]) for row in rows) for at in range(len(rows[0]))]
+    lines = [
+        indent
+        + "  ".join(
+            cell.ljust(width) if at in left else cell.rjust(width)
+            for at, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ).rstrip()
+        for row in rows
+    ]
+    return "\n".join(lines)
+
+
+def say(text: str = "") -> None:
+    typer.echo(text)
+
+
+def note(text: str) -> None:
+    """Something worth knowing that is not the answer."""
+    typer.echo(f"note: {text}", err=True)
+
+
+def print_json(value: Mapping[str, Any]) -> None:
+    typer.echo(json.dumps(value, indent=2, ensure_ascii=False, default=str))
+
+
+# --- files -----------------------------------------------------------------------------------------
+
+
+def check_writable(*paths: Path | None) -> None:
+    """Complain before a long run, not after it."""
+    asked = [path for path in paths if path is not None]
+    for at, path in enumerate(asked):
+        if path.is_dir():
+            raise InputError(f"{path}: is a directory; name a file in it")
+        if path in asked[:at]:
+            raise InputError(f"{path}: two outputs have this name; give each a file of its own")
+        if path.exists() and not path.is_file():
+            continue  # a terminal or a pipe
+        try:
+            with tempfile.TemporaryFile(dir=path.parent):
+                pass
+        except OSError as error:
+            raise InputError(
+                f"{path}: its folder cannot be written to ({error.strerror}); name another place"
+            ) from None
+
+
+@contextmanager
+def written(path: Path) -> Iterator[IO[str]]:
+    """A text file that is there whole or not at all."""
+    from dovetail.traces.own import replaced
+
+    if path.exists() and not path.is_file():  # a terminal or a pipe: there is nothing to replace
+        with path.open("w", encoding="utf-8", newline="") as text:
+            yield text
+        return
+    with replaced(path) as text:
+        yield text
+
+
+JOB_COLUMNS = (
+    *("id", "submit", "start", "finish", "jct", "wait", "preemptions"),
+    *("gpus", "executed", "tenant", "end"),
+)
+
+
+def write_jobs(run: Run, path: Path) -> None:
+    """One row a job, in seconds; what never was is left empty."""
+    import csv
+
+    from dovetail.sim.outcomes import NEVER
+    from dovetail.traces.own import in_seconds
+
+    jobs = run.jobs
+    with written(path) as text:
+        writer = csv.writer(text, lineterminator="\n")
+        writer.writerow(JOB_COLUMNS)
+        for number, job in enumerate(jobs.job):
+            start, finish, submit = jobs.start[number], jobs.finish[number], job.arrived_at
+            end = jobs.end.get(job.id, "finished" if finish != NEVER else "")
+            writer.writerow(
+                (
+                    job.id,
+                    in_seconds(submit),
+                    "" if start == NEVER else in_seconds(start),
+                    "" if finish == NEVER else in_seconds(finish),
+                    "" if finish == NEVER else in_seconds(finish - submit),
+                    "" if start == NEVER else in_seconds(start - submit),
+                    jobs.stops[number],
+                    job.shape.gpus,
+                    in_seconds(jobs.executed[number]),
+                    job.tenant,
+                    end,
+                )
+            )

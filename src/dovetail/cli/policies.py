@@ -1,0 +1,233 @@
+"""`dovetail policies`: which published systems there are, which of them work, and how they are set."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    import inspect
+
+OBJECTIVES = {
+    "ref": "reference",
+    "jct": "completion time",
+    "util": "utilisation",
+    "fair": "fairness",
+    "ddl": "deadlines",
+    "cost": "cost",
+    "makespan": "makespan",
+    "lat": "latency",
+    "thr": "throughput",
+    "acc": "accuracy",
+    "mem": "memory",
+    "pred": "predictability",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class System:
+    """A system of the catalogue, and how far we are with it."""
+
+    name: str
+    year: str
+    kind: str
+    objectives: tuple[str, ...]
+    title: str
+    reconstructed: bool
+    registered: bool
+    claims: tuple[tuple[str, str], ...]  # (sentence, test)
+
+    @property
+    def works(self) -> bool:
+        """It can be run, and a claim test shows that it does what it was published for."""
+        return self.registered and bool(self.claims)
+
+    @property
+    def state(self) -> str:
+        return "yes" if self.works else "no claim test yet" if self.registered else "not yet"
+
+
+def policies(
+    name: Annotated[
+        str | None, typer.Argument(metavar="[NAME]", help="One system in detail.", show_default=False)
+    ] = None,
+    kind: Annotated[
+        str | None,
+        typer.Option(metavar="KIND", help="training, serving, tuning or hybrid only.", show_default=False),
+    ] = None,
+    working: Annotated[bool, typer.Option("--working", help="Only those that can be run.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+) -> None:
+    """List the published systems, or show one with its options.
+
+    A system works when it can be run and a claim test shows it doing what it was published for.
+
+    \b
+    dovetail policies --working
+    dovetail policies tiresias-l
+    """
+    systems = read_systems()
+    if name is not None:
+        _show(name, systems, as_json)
+        return
+    from dovetail.cli.outputs import aligned, print_json, say
+    from dovetail.model.errors import UnknownName
+
+    kinds = sorted({system.kind for system in systems.values()})
+    if kind is not None and kind not in kinds:
+        raise UnknownName("kind of system", kind, kinds)
+    listed = [
+        system
+        for system in systems.values()
+        if (kind is None or system.kind == kind) and (system.registered or not working)
+    ]
+    if as_json:
+        print_json({"systems": [_as_json(system) for system in listed]})
+        return
+    works = sum(1 for system in systems.values() if system.works)
+    runs = sum(1 for system in systems.values() if system.registered)
+    unproven = f"; {runs - works} more can be run but have no claim test yet" if runs > works else ""
+    say(f"{works} of {len(systems)} systems work{unproven}")
+    say()
+    rows = [["name", "year", "for", "objectives", "works", "what it is"]]
+    rows += [[s.name, s.year or "-", s.kind, " ".join(s.objectives), s.state, s.title] for s in listed]
+    say(aligned(rows, left=range(6)))
+    say()
+    used = dict.fromkeys(objective for system in listed for objective in system.objectives)
+    say("objectives: " + ", ".join(f"{short} {OBJECTIVES.get(short, short)}" for short in used))
+    say("options and claims of one:  dovetail policies NAME")
+
+
+def read_systems() -> dict[str, System]:
+    """The catalogue, against the registry and the claim tests; plug-ins stand at the end."""
+    import csv
+    import io
+    from importlib.resources import files
+
+    from dovetail.policies.table import POLICIES
+
+    folder = files("dovetail.policies")
+    claims: dict[str, list[tuple[str, str]]] = {}
+    if (file := folder / "claims.csv").is_file():
+        for row in csv.DictReader(io.StringIO(file.read_text(encoding="utf-8"))):
+            claims.setdefault(row["system"], []).append((row["sentence"], row["test"]))
+    names = POLICIES.names()
+    found = {
+        row["name"]: System(
+            row["name"],
+            row["year"],
+            row["kind"],
+            tuple(row["objectives"].split()),
+            row["title"],
+            row["reconstructed"] == "yes",
+            row["name"] in names,
+            tuple(claims.get(row["name"], ())),
+        )
+        for row in csv.DictReader(io.StringIO((folder / "catalogue.csv").read_text(encoding="utf-8")))
+    }
+    for name in names:
+        if name not in found:
+            doc = (POLICIES.factory(name).__doc__ or "").strip().splitlines() or [""]
+            found[name] = System(name, "", "added", (), doc[0], False, True, tuple(claims.get(name, ())))
+    return found
+
+
+def options_of(name: str) -> list[dict[str, Any]]:
+    """The options of a policy, from the signature of its factory."""
+    from dovetail.policies.table import POLICIES
+
+    return [
+        {"name": option, "type": _type_name(parameter), "default": _default(parameter)}
+        for option, parameter in POLICIES.options(name).items()
+    ]
+
+
+def _type_name(parameter: inspect.Parameter) -> str:
+    """A type as a person would write its values."""
+    return _spelt(parameter.annotation)
+
+
+def _spelt(annotation: Any) -> str:
+    choices: tuple[Any, ...] = getattr(annotation, "__args__", ())
+    origin = getattr(annotation, "__origin__", None)
+    if str(origin) == "typing.Literal":
+        return " | ".join(map(str, choices))
+    if type(None) in choices:
+        return " | ".join(_spelt(choice) for choice in choices if choice is not type(None)) + " | none"
+    if annotation is bool:
+        return "true | false"
+    if annotation in (int, float, str):
+        return {int: "whole number", float: "number", str: "text"}[annotation]
+    if origin is not None and hasattr(origin, "keys") and len(choices) == 2:
+        return f"{_spelt(choices[0])}:{_spelt(choices[1])},..."
+    if origin is not None and choices:
+        return f"{_spelt(choices[0])},..."
+    return getattr(annotation, "__name__", str(annotation))
+
+
+def _default(parameter: inspect.Parameter) -> Any:
+    """Plain where it can be: what stands in JSON and what one would type."""
+    value = parameter.default
+    if value is parameter.empty:
+        return None
+    return list(value) if isinstance(value, tuple | list) else value
+
+
+def _typed(value: Any) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, list):
+        return ",".join(map(_typed, value))
+    if isinstance(value, dict):
+        return ",".join(f"{key}:{_typed(item)}" for key, item in value.items())
+    return "none" if value is None else f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def _as_json(system: System) -> dict[str, Any]:
+    return {
+        "name": system.name,
+        "year": int(system.year) if system.year else None,
+        "kind": system.kind,
+        "objectives": list(system.objectives),
+        "title": system.title,
+        "reconstructed": system.reconstructed,
+        "runs": system.registered,
+        "works": system.works,
+    }
+
+
+def _show(name: str, systems: dict[str, System], as_json: bool) -> None:
+    import inspect
+
+    from dovetail.cli.outputs import aligned, print_json, say
+    from dovetail.model.errors import UnknownName
+    from dovetail.policies.table import POLICIES
+
+    if name not in systems:
+        raise UnknownName("policy", name, systems)
+    system = systems[name]
+    options = options_of(name) if system.registered else []
+    doc = inspect.getdoc(POLICIES.factory(name)) or "" if system.registered else ""
+    page = f"docs/systems/{name}.md"
+    if as_json:
+        claims = [{"sentence": sentence, "test": test} for sentence, test in system.claims]
+        print_json({**_as_json(system), "options": options, "doc": doc, "claims": claims, "page": page})
+        return
+    facts = [system.kind, system.year, *(OBJECTIVES.get(o, o) for o in system.objectives)]
+    say(f"{name}: {system.title} ({', '.join(fact for fact in facts if fact)}); works: {system.state}")
+    if system.reconstructed:
+        say("the paper's rule is not public in full: what it leaves open is ours")
+    if doc:
+        say(f"\n{doc}")
+    if options:
+        rows = [["option", "default", "values"]]
+        rows += [[option["name"], _typed(option["default"]), option["type"]] for option in options]
+        say("\n" + aligned(rows, left=(0, 1, 2)))
+    for sentence, test in system.claims:
+        say(f"\nclaim: {sentence}\n  shown by {test}")
+    say()
+    if system.registered:
+        say(f"try it:  dovetail simulate philly --cluster 52x8 --policy {name} --head 5000")
+    say(f"its page:  {page}")

@@ -1,0 +1,266 @@
+"""`dovetail simulate`: one policy on one trace."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from dovetail.cli.inputs import (
+    ClusterOption,
+    DropOption,
+    HeadOption,
+    JobsOption,
+    LikeOption,
+    LoadOption,
+    RestartOption,
+    TraceArgument,
+)
+
+if TYPE_CHECKING:
+    from dovetail.bench.compare import Entrant, Result
+    from dovetail.cli.inputs import Question
+    from dovetail.core.core import Core, Step
+    from dovetail.core.journal import Header
+    from dovetail.sim.run import Run
+
+Hook = Callable[["Core", "Step"], None]
+
+
+def simulate(
+    trace: TraceArgument = None,
+    *,
+    cluster: ClusterOption,
+    policy: Annotated[str, typer.Option(metavar="NAME", help="See dovetail policies.", show_default=False)],
+    settings: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="An option of the policy.", show_default=False),
+    ] = None,
+    seed: Annotated[
+        int, typer.Option(min=0, metavar="N", help="For policies that use chance, and --like.")
+    ] = 0,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    jobs_out: Annotated[
+        Path | None, typer.Option(metavar="FILE.csv", help="What became of each job.", show_default=False)
+    ] = None,
+    journal: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Every step, for explain and replay.", show_default=False),
+    ] = None,
+    report: Annotated[
+        Path | None, typer.Option(metavar="FILE.html", help="Charts and tables.", show_default=False)
+    ] = None,
+    head: HeadOption = None,
+    restart_cost: RestartOption = None,
+    until: Annotated[
+        str | None,
+        typer.Option(
+            metavar="T", help="Stop at this time of the trace: seconds, or 2d12h.", show_default=False
+        ),
+    ] = None,
+    drop_unfit: DropOption = False,
+    like: LikeOption = None,
+    jobs: JobsOption = 1000,
+    load: LoadOption = 0.9,
+) -> None:
+    """Replay a trace on a cluster under one policy.
+
+    \b
+    dovetail simulate philly --cluster 52x8 --policy tiresias-l
+    dovetail simulate jobs.csv --cluster 4x8:A100,16x4:V100 --policy fifo --set discipline=skip
+    dovetail simulate jobs.csv --cluster cluster.yaml --policy srtf --journal run.jsonl --report run.html
+    dovetail simulate --like philly --jobs 5000 --load 0.9 --cluster 8x8 --policy sjf --json
+    """
+    from dovetail.bench.compare import result_of
+    from dovetail.bench.figures import figures, sampler, shown_jobs
+    from dovetail.cli.inputs import make_policy, read_entrant, read_question, read_settings
+    from dovetail.cli.outputs import check_writable, note, print_json, write_jobs
+    from dovetail.sim.run import run
+
+    check_writable(jobs_out, journal, report)
+    entrant = read_entrant(policy, read_settings(settings or ()))
+    stop_at = read_until(until)
+    question = read_question(
+        trace,
+        cluster,
+        like=like,
+        jobs=jobs,
+        load=load,
+        head=head,
+        drop_unfit=drop_unfit,
+        restart_cost=restart_cost,
+    )
+    for told in question.notes:
+        note(told)
+    listed = question.prepare(question.source.jobs(seed if like is not None else 0))
+    look = sampler(listed) if report else None
+    with _journal(journal, question, entrant, seed) as keep:
+        made = run(
+            listed,
+            question.cluster,
+            make_policy(entrant),
+            name=entrant.policy,
+            seed=seed,
+            until=stop_at,
+            options=entrant.options,
+            trace=report is not None,
+            on_step=_both(keep, look.watch if look else None),
+        )
+    drawn = figures(made, shown_jobs(listed, question.cluster), look) if report else None
+    result = result_of(made, entrant.label, drawn, look.mean if look else None)
+    if jobs_out is not None:
+        write_jobs(made, jobs_out)
+    if report is not None:
+        _write_report(report, question, entrant, result)
+    if as_json:
+        print_json({**result.metrics.as_json(), "stalled": list(result.stalled)})
+    else:
+        _print(question, result, journal, report, _longest_waiter(made))
+    if result.stalled:
+        tell_stall(result)
+        raise typer.Exit(1)
+
+
+def read_until(text: str | None) -> int | None:
+    """A time of the trace in microseconds."""
+    from dovetail.model.errors import BadOption
+    from dovetail.model.units import parse_duration
+
+    if text is None:
+        return None
+    try:
+        return parse_duration(text)
+    except ValueError as error:
+        raise BadOption(f"--until: {error}") from None
+
+
+@contextmanager
+def _journal(path: Path | None, question: Question, entrant: Entrant, seed: int) -> Iterator[Hook | None]:
+    """What writes a step down, if a journal is asked for: the one place that knows how."""
+    if path is None:
+        yield None
+        return
+    from dovetail.core.journal import Header, JournalWriter
+
+    header: Header = Header(question.cluster, entrant.policy, entrant.options, seed)
+    with JournalWriter(path, header) as writer:
+        yield lambda _, step: writer.write(step)
+
+
+def _both(first: Hook | None, second: Hook | None) -> Hook | None:
+    if first is None or second is None:
+        return first or second
+
+    def both(core: Core, step: Step) -> None:
+        first(core, step)
+        second(core, step)
+
+    return both
+
+
+def _write_report(path: Path, question: Question, entrant: Entrant, result: Result) -> None:
+    from dovetail.bench.compare import Comparison
+    from dovetail.bench.report import rendered
+    from dovetail.cli.outputs import written
+
+    alone = Comparison(
+        trace=question.source.name,
+        cluster=question.described,
+        gpus=question.cluster.gpus,
+        varies=question.source.varies,
+        labels=(entrant.label,),
+        seeds=1,
+        results={entrant.label: (result,)},
+    )
+    with written(path) as text:
+        text.write(rendered(alone))
+
+
+def _print(
+    question: Question, result: Result, journal: Path | None, report: Path | None, waiter: str
+) -> None:
+    from shlex import quote
+
+    from dovetail.cli.outputs import aligned, count, figure, percent, plainly, say, unit_for
+    from dovetail.model.units import SECOND, spoken
+
+    m = result.metrics
+    say(
+        f"{result.label}: {count(m.jobs, 'job')} on {count(question.cluster.gpus, 'GPU')}, "
+        f"{spoken(m.simulated * SECOND)} simulated in {figure(m.cpu_seconds)} s"
+    )
+    say()
+    size, unit = unit_for(m.jct.mean, m.jct.max, m.wait.max)
+
+    def row(name: str, values: Any) -> list[str]:
+        of = (values.mean, values.p50, values.p90, values.p99, values.max)
+        return [name, *(f"{figure(value / size)} {unit}" for value in of)]
+
+    rows = [["", "mean", "p50", "p90", "p99", "max"], row("completion", m.jct), row("waiting", m.wait)]
+
+    def line(name: str, value: str, more: str = "") -> None:
+        facts.append((name, value, more))
+
+    facts: list[tuple[str, str, str]] = []
+    line("in use", percent(m.utilization), "of the GPU time there was")
+    line("makespan", spoken(m.makespan * SECOND), "from the first arrival to the last finish")
+    if m.finished < m.jobs:
+        line("unfinished", f"{m.jobs - m.finished:,}", f"jobs ({m.failed:,} failed, {m.waiting:,} waiting)")
+    if m.preemptions:
+        line("preemptions", f"{m.preemptions:,}", f"{figure(m.lost_gpu_seconds / 3600)} GPU-hours lost")
+    if m.deadlines:
+        line("deadlines", f"{m.missed:,}", f"missed of {m.deadlines:,}")
+    if m.fairness.jain is not None and m.fairness.share_error is not None:
+        line(
+            "fairness",
+            figure(m.fairness.jain),
+            f"Jain's index; share error {percent(m.fairness.share_error)}",
+        )
+    if m.cost is not None:
+        line("cost", figure(m.cost), "for all nodes, in the currency of their prices")
+    if m.energy_kwh is not None:
+        line("energy", f"{figure(m.energy_kwh)} kWh")
+    names = max(len(row[0]) for row in (*rows, *facts))
+    rows = [[row[0].ljust(names), *row[1:]] for row in rows]
+    say(aligned(rows))
+    means = max(len(row[1]) for row in rows)
+    for name, value, more in facts:
+        say(f"  {name.ljust(names)}  {value.rjust(means)}  {more}".rstrip())
+    say()
+    if report is not None:
+        say(f"look at it:  {report}")
+    if journal is not None:
+        say(f"why did a job wait?  dovetail explain {quote(str(journal))} {quote(plainly(waiter))}")
+    if report is None and journal is None:
+        say("look closer:  --report run.html draws it, --journal run.jsonl keeps it for dovetail explain")
+
+
+def _longest_waiter(made: Run) -> str:
+    """The job one would ask about first."""
+    from dovetail.sim.outcomes import NEVER
+
+    jobs = made.jobs
+    if not jobs.job:
+        return "JOB"
+    waits = (
+        (made.until if start == NEVER else start) - job.arrived_at
+        for job, start in zip(jobs.job, jobs.start, strict=True)
+    )
+    _, place = max((wait, -place) for place, wait in enumerate(waits))
+    return jobs.job[-place].id
+
+
+def tell_stall(result: Result) -> None:
+    from dovetail.cli.outputs import count, plainly
+
+    named = ", ".join(plainly(job) for job in result.stalled[:5])
+    more = f" and {len(result.stalled) - 5:,} more" if len(result.stalled) > 5 else ""
+    typer.echo(
+        f"error: deadlock under {result.label}: {count(len(result.stalled), 'job')} ({named}{more}; "
+        f"{count(result.stalled_gpus, 'GPU')} asked for) held GPUs to the end and made no progress; "
+        "use a policy that starts gangs whole",
+        err=True,
+    )

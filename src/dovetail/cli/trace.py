@@ -1,0 +1,229 @@
+"""`dovetail trace`: look at traces, make them up, turn one format into another."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from dovetail.traces import Summary, Trace
+
+trace = typer.Typer(
+    name="trace",
+    help="Look at traces, make them up, turn one format into another.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+
+FormatOption = Annotated[
+    str | None,
+    typer.Option("--format", metavar="F", help="Read it as this; seen from the file if not said."),
+]
+
+
+@trace.command()
+def info(
+    name: Annotated[str, typer.Argument(metavar="TRACE", help="A shipped trace or a file.")],
+    gpus: Annotated[
+        int | None, typer.Option(metavar="N", min=1, help="Tell the load it offers to so many GPUs.")
+    ] = None,
+    format: FormatOption = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+) -> None:
+    """Say what a trace is like.
+
+    \b
+    dovetail trace info philly --gpus 416
+    """
+    from dovetail.cli.outputs import print_json
+    from dovetail.traces import describe, load_trace
+
+    summary = describe(load_trace(name, format=format), gpus)
+    if as_json:
+        print_json(_as_json(summary))
+    else:
+        _print(summary, gpus)
+
+
+@trace.command()
+def generate(
+    *,
+    like: Annotated[
+        str,
+        typer.Option(
+            metavar="KIND",
+            help="philly, itp, helios-venus, helios-saturn, pai or acme-seren.",
+            show_default=False,
+        ),
+    ],
+    jobs: Annotated[int, typer.Option(metavar="N", help="How many.", show_default=False)],
+    gpus: Annotated[int, typer.Option(metavar="N", help="Of the cluster it is for.", show_default=False)],
+    load: Annotated[float, typer.Option(metavar="X", help="Work offered over what the GPUs can do.")] = 0.9,
+    seed: Annotated[int, typer.Option(metavar="N", help="The same seed gives the same jobs.")] = 0,
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "-o",
+            "--output",
+            metavar="FILE",
+            help="CSV or JSONL by its name, packed if .gz or .xz; standard output if that is piped.",
+            show_default=False,
+        ),
+    ] = None,
+) -> None:
+    """Make up a trace like a published one.
+
+    \b
+    dovetail trace generate --like philly --jobs 1000 --gpus 64 --load 0.9 --seed 1 -o mine.csv
+    """
+    import sys
+
+    from dovetail.cli.outputs import check_writable
+    from dovetail.model.errors import InputError
+    from dovetail.traces import generate as made_up
+
+    if output is None and sys.stdout.isatty():
+        raise InputError(f"{jobs:,} jobs would fill the screen; name a file with -o, or pipe them on")
+    check_writable(output)
+    if output is not None:
+        written_as(output)
+    made = made_up(like, jobs, gpus, load, seed)
+    if output is None:
+        _to_stdout(made)
+    else:
+        write(made, output)
+        _written(made, output, gpus)
+
+
+@trace.command()
+def convert(
+    source: Annotated[str, typer.Argument(metavar="IN", help="A shipped trace or a file.")],
+    target: Annotated[
+        Path, typer.Argument(metavar="OUT", help="CSV or JSONL by its name, packed if .gz or .xz.")
+    ],
+    format: FormatOption = None,
+) -> None:
+    """Write a trace of any format as our CSV or JSONL.
+
+    \b
+    dovetail trace convert cluster_log.csv mine.jsonl.gz --format helios
+    """
+    from dovetail.cli.outputs import check_writable
+    from dovetail.traces import load_trace
+
+    check_writable(target)
+    written_as(target)
+    loaded = load_trace(source, format=format)
+    write(loaded, target)
+    _written(loaded, target)
+
+
+def written_as(path: Path) -> str:
+    """csv or jsonl, by the name of the file."""
+    from dovetail.model.errors import InputError
+
+    suffixes = [suffix for suffix in path.suffixes if suffix not in (".gz", ".xz")]
+    kind = suffixes[-1].lstrip(".") if suffixes else ""
+    if kind not in ("csv", "jsonl"):
+        raise InputError(f"{path}: traces are written as .csv or .jsonl (.gz, .xz); name it so")
+    return kind
+
+
+def write(made: Trace, path: Path) -> None:
+    """The jobs as CSV or JSONL, whole or not at all."""
+    from dovetail.traces import write_csv, write_jsonl
+
+    (write_csv if written_as(path) == "csv" else write_jsonl)(made.jobs, path)
+
+
+def _to_stdout(made: Trace) -> None:
+    import shutil
+    import sys
+    import tempfile
+
+    from dovetail.traces import write_csv
+
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "trace.csv"
+        write_csv(made.jobs, path)
+        with path.open(encoding="utf-8", newline="") as text:
+            shutil.copyfileobj(text, sys.stdout)
+
+
+def _written(made: Trace, path: Path, gpus: int | None = None) -> None:
+    from dovetail.cli.outputs import count, note, say
+    from dovetail.model.units import spoken
+    from dovetail.traces import describe
+
+    summary = describe(made, gpus)
+    load = f", load {summary.load:.2f} on {gpus:,} GPUs" if summary.load is not None else ""
+    say(f"{path}: {count(summary.jobs, 'job')} over {spoken(summary.span)}{load}")
+    for told in made.notes if gpus is None else ():
+        note(told)
+
+
+def _as_json(summary: Summary) -> dict[str, Any]:
+    from dovetail.model.units import SECOND
+
+    return {
+        "name": summary.name,
+        "format": summary.format,
+        "began": summary.began,
+        "jobs": summary.jobs,
+        "tenants": summary.tenants,
+        "users": summary.users,
+        "models": summary.models,
+        "span": summary.span / SECOND,
+        "gpu_hours": summary.gpu_hours,
+        "sizes": {str(size): jobs for size, jobs in summary.sizes.items()},
+        "shared": summary.shared,
+        "mean_duration": summary.mean_duration / SECOND,
+        "durations": {f"p{100 * q:g}": value / SECOND for q, value in summary.durations.items()},
+        "load": summary.load,
+        "notes": list(summary.notes),
+    }
+
+
+def _print(summary: Summary, gpus: int | None) -> None:
+    from dovetail.cli.outputs import aligned, count, figure, note, percent, say
+    from dovetail.model.units import spoken
+
+    load = f", load {summary.load:.2f} on {gpus:,} GPUs" if summary.load is not None else ""
+    say(
+        f"{summary.name}: {count(summary.jobs, 'job')} over {spoken(summary.span)}, "
+        f"{figure(summary.gpu_hours)} GPU-hours{load}"
+    )
+    say()
+    heads = [f"p{100 * q:g}" if q < 1 else "max" for q in summary.durations]
+    say(
+        aligned(
+            [
+                ["", "mean", *heads],
+                ["duration", spoken(summary.mean_duration), *map(spoken, summary.durations.values())],
+            ]
+        )
+    )
+    say()
+    top = sorted(summary.sizes.items(), key=lambda item: (-item[1], item[0]))[:12]
+    sizes = [["GPUs", *(f"{size:,}" for size, _ in sorted(top))]]
+    sizes += [["jobs", *(percent(jobs / summary.jobs) for _, jobs in sorted(top))]]
+    say(aligned(sizes))
+    if len(summary.sizes) > len(top):
+        say(f"  and {len(summary.sizes) - len(top)} rarer sizes")
+    say()
+    facts = [
+        ("tenants", summary.tenants),
+        ("users", summary.users),
+        ("models", summary.models),
+        ("jobs on parts of a GPU", summary.shared),
+    ]
+    told = ", ".join(f"{number:,} {name}" for name, number in facts if number)
+    began = f"began {summary.began}" if summary.began else ""
+    if told or began:
+        say("; ".join(part for part in (told, began, f"format {summary.format}") if part))
+    for line in summary.notes:
+        note(line)
+    if gpus is None:
+        say("what load does it offer?  --gpus N")

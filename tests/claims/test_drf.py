@@ -1,0 +1,57 @@
+"""Dominant resource fairness on the published example and on GPUs."""
+
+from __future__ import annotations
+
+from dovetail.model.cluster import Tenant
+from dovetail.model.units import GIB
+from dovetail.sim.run import Run
+from dovetail.testing.build import Shape, cluster, job, run
+from dovetail.testing.claims import claim, tells_apart
+
+
+def started_at_once(result: Run, prefix: str) -> int:
+    jobs = result.jobs
+    return sum(
+        1 for name, start in zip(jobs.id, jobs.start, strict=True) if name.startswith(prefix) and start == 0
+    )
+
+
+@claim("drf", "9 CPU and 18 GB: A (1 CPU, 4 GB) gets three tasks, B (3 CPU, 1 GB) two, both shares 2/3")
+def test_published_example() -> None:
+    machine = cluster(nodes=1, gpus=0, cpus=9_000, memory=18 * GIB)
+    a, b = Shape(1, 0, cpus=1_000, memory=4 * GIB), Shape(1, 0, cpus=3_000, memory=GIB)
+    jobs = [job(f"a{i}", shape=a, hours=1, tenant="A") for i in range(8)]
+    jobs += [job(f"b{i}", shape=b, hours=1, tenant="B") for i in range(8)]
+
+    def check(result: Run) -> None:
+        assert (started_at_once(result, "a"), started_at_once(result, "b")) == (3, 2)
+        assert result.finished == 16
+
+    tells_apart(check, run(jobs, machine, "drf"), run(jobs, machine, "fifo", discipline="skip"))
+
+
+@claim("drf", "weights scale the shares: with weight 3 against 1 a tenant gets three GPUs of four")
+def test_weights() -> None:
+    jobs = [job(f"{name}{i}", hours=1, tenant=name) for i in range(8) for name in ("a", "b")]
+
+    def check(result: Run) -> None:
+        assert (started_at_once(result, "a"), started_at_once(result, "b")) == (6, 2)
+
+    weighted = cluster(nodes=1, gpus=8, tenants=[Tenant("a", weight=3.0), Tenant("b")])
+    tells_apart(check, run(jobs, weighted, "drf"), run(jobs, cluster(nodes=1, gpus=8), "drf"))
+
+
+@claim(
+    "drf", "what counts is the scarcest thing one holds: who is short of CPU is held back by CPU, not by GPUs"
+)
+def test_dominant_resource_decides() -> None:
+    machine = cluster(nodes=1, gpus=8, cpus=16_000)
+    jobs = [job(f"cpu{i}", shape=Shape(1, 1, cpus=6_000), hours=1, tenant="cpu") for i in range(4)]
+    jobs += [job(f"gpu{i}", shape=Shape(1, 1, cpus=1_000), hours=1, tenant="gpu") for i in range(8)]
+
+    def check(result: Run) -> None:  # shares 6/16 and 5/8 after one and five; a second cpu job would not fit
+        assert (started_at_once(result, "cpu"), started_at_once(result, "gpu")) == (2, 4)
+
+    tells_apart(
+        check, run(jobs, machine, "drf"), run(list(reversed(jobs)), machine, "fifo", discipline="skip")
+    )
