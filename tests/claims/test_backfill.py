@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from dovetail.core.core import Core, Step
-from dovetail.model.cluster import Tenant
+from dovetail.model.cluster import Tenant, parse_cluster
 from dovetail.model.job import Job
 from dovetail.sim.run import Run
 from dovetail.testing.build import Incident, Shape, cluster, job, run
@@ -172,3 +172,19 @@ def test_a_tenant_at_its_limit_holds_up_nobody_else(variant: str) -> None:
     result = run(jobs, teams, "backfill", variant=variant)
     assert result.start("other") == 0
     assert result.start("two") == 1 * HOUR
+
+
+def test_what_a_reserved_node_spares_is_for_its_type_only() -> None:
+    """The node of A100s will have four to spare when `first` starts; a job that wants a V100 waits."""
+    mixed = parse_cluster("1x8:A100,1x2:V100")
+    jobs = [
+        job("a", gpus=6, hours=10, types=["A100"]),
+        job("v", gpus=2, hours=5, types=["V100"]),
+        job("first", gpus=4, hours=1, types=["A100"], at=1),
+        job("other", gpus=2, hours=20, types=["V100"], at=2),
+        job("spared", gpus=2, hours=20, types=["A100"], at=3),
+    ]
+    for variant in ("easy", "conservative"):
+        result = run(jobs, mixed, "backfill", variant=variant)
+        assert result.start("other") == 5 * HOUR
+        assert result.start("spared") == 3

@@ -45,13 +45,13 @@ def test_weights() -> None:
     "drf", "what counts is the scarcest thing one holds: who is short of CPU is held back by CPU, not by GPUs"
 )
 def test_dominant_resource_decides() -> None:
-    machine = cluster(nodes=1, gpus=8, cpus=16_000)
-    jobs = [job(f"cpu{i}", shape=Shape(1, 1, cpus=6_000), hours=1, tenant="cpu") for i in range(4)]
+    jobs = [job(f"cpu{i}", shape=Shape(1, 1, cpus=6_000), hours=1, tenant="cpu") for i in range(8)]
     jobs += [job(f"gpu{i}", shape=Shape(1, 1, cpus=1_000), hours=1, tenant="gpu") for i in range(8)]
 
-    def check(result: Run) -> None:  # shares 6/16 and 5/8 after one and five; a second cpu job would not fit
-        assert (started_at_once(result, "cpu"), started_at_once(result, "gpu")) == (2, 4)
+    def check(result: Run) -> None:  # 18 of 32 cores against 5 of 8 GPUs: 0.56 and 0.63
+        assert (started_at_once(result, "cpu"), started_at_once(result, "gpu")) == (3, 5)
 
-    tells_apart(
-        check, run(jobs, machine, "drf"), run(list(reversed(jobs)), machine, "fifo", discipline="skip")
-    )
+    # Where CPU has no bound only GPUs count, and both get four.
+    by_gpus = run(jobs, cluster(nodes=1, gpus=8), "drf")
+    tells_apart(check, run(jobs, cluster(nodes=1, gpus=8, cpus=32_000), "drf"), by_gpus)
+    assert (started_at_once(by_gpus, "cpu"), started_at_once(by_gpus, "gpu")) == (4, 4)

@@ -195,8 +195,31 @@ ELASTICFLOW = [
     Theirs("elasticflow_100", "dlas-gpu", N16G8, "tiresias-l", {}, CLOSE),
 ]
 
+POLLUX_TIRESIAS = {"thresholds": [57_600.0], "quantum": 60.0, "placement": "scattered"}
 
-@pytest.mark.parametrize("theirs", [*PAI, *TIRESIAS, *LUCID, *MURI, *ELASTICFLOW], ids=str)
+
+def pollux(workload: str, on: Cluster, expect: str | float) -> Theirs:
+    def started(row: Row) -> float:
+        return declared(row) + 30  # before any progress, at the first start too
+
+    def restarts(row: Row) -> dict[str, Any]:
+        return {"checkpoint": Checkpoint(restore=30 * SECOND)}
+
+    name = f"pollux_{workload}"
+    return Theirs(name, "tiresias", on, "tiresias-l", POLLUX_TIRESIAS, expect, work=started, traits=restarts)
+
+
+POLLUX = [
+    pollux("w6_10", N4G4, -0.0472),  # one job of ten: they split it 3 + 3, where ours has 4 + 2
+    pollux("w1", N16G4, CLOSE),
+    pollux("w2", N16G4, CLOSE),
+    pollux("w3", N16G4, -0.0339),  # two jobs: they split them 2 + 2, and those run slower
+    pollux("w4", N16G4, CLOSE),
+    pollux("w6", N16G4, CLOSE),
+]
+
+
+@pytest.mark.parametrize("theirs", [*PAI, *TIRESIAS, *LUCID, *MURI, *ELASTICFLOW, *POLLUX], ids=str)
 def test_their_completion_times_are_met(theirs: Theirs) -> None:
     printed = {row["job"]: float(row[theirs.run]) for row in rows(theirs.trace)}
     result = run(theirs.jobs(), theirs.on, theirs.policy, **theirs.options)
@@ -209,3 +232,22 @@ def test_their_completion_times_are_met(theirs: Theirs) -> None:
         assert abs(apart) < 0.01
     else:
         assert apart == pytest.approx(theirs.expect, abs=0.0005)
+
+
+def differing(theirs: Theirs) -> dict[str, float]:
+    """Jobs that do not complete when theirs do, and by how much sooner they do here."""
+    result = run(theirs.jobs(), theirs.on, theirs.policy, **theirs.options)
+    ours = dict(zip(result.jobs.id, result.jct(), strict=True))
+    return {
+        row["job"]: sooner
+        for row in rows(theirs.trace)
+        if (sooner := float(row[theirs.run]) - ours[row["job"]]) != 0
+    }
+
+
+def test_pollux_differs_by_the_jobs_that_it_splits() -> None:
+    ten, _, _, third, *_ = POLLUX
+    assert differing(ten).keys() == {"8"}
+    sooner = differing(third)
+    assert len(sooner) == 15  # of 160
+    assert sooner["143"] + sooner["148"] > 0.97 * sum(sooner.values())

@@ -20,12 +20,14 @@ from multiprocessing.connection import Connection, wait
 from multiprocessing.context import ForkProcess
 from typing import Any
 
-from dovetail.bench.figures import Figures, figures, sampler, shown_jobs
+from dovetail.bench.figures import Figures, Sampler, figures, sampler, shown_jobs
 from dovetail.bench.metrics import Metrics, metrics
 from dovetail.bench.resample import Source
+from dovetail.core.core import Core, Step
 from dovetail.model.cluster import Cluster
 from dovetail.model.errors import DovetailError, InputError
 from dovetail.model.job import Job
+from dovetail.model.units import WHOLE
 from dovetail.policies.table import POLICIES
 from dovetail.sim.run import Run, run
 
@@ -60,7 +62,7 @@ class Result:
     metrics: Metrics
     figures: Figures | None = None
     stalled: tuple[str, ...] = ()
-    stalled_gpus: int = 0
+    stalled_gpus: int = 0  # that they hold
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +100,7 @@ MORE_COLUMNS = (
     Column("share_error", "share error", "share", lambda m: m.fairness.share_error),
     Column("missed", "deadlines missed", "share", lambda m: m.missed / m.deadlines if m.deadlines else None),
     Column("lost_gpu_hours", "GPU-hours lost", "count", lambda m: m.lost_gpu_seconds / 3_600),
-    Column("fragmentation", "fragmentation", "share", lambda m: m.fragmentation),
+    Column("stranded", "GPUs stranded", "share", lambda m: m.stranded),
     Column("cost", "cost", "count", lambda m: m.cost),
     Column("energy_kwh", "energy, kWh", "count", lambda m: m.energy_kwh),
 )
@@ -237,6 +239,7 @@ def judged(
 ) -> Result:
     """One run and what it was worth."""
     look = sampler(jobs) if draw else None
+    witness = Witness()
     made = run(
         Told(jobs, tell) if tell else jobs,
         cluster,
@@ -245,28 +248,55 @@ def judged(
         seed=seed,
         options=entrant.options,
         trace=draw,
-        on_step=look.watch if look else None,
+        on_step=watching(witness.watch, look.watch if look else None),
     )
-    return result_of(
-        made,
-        entrant.label,
-        figures(made, shown_jobs(jobs, cluster), look) if draw else None,
-        look.mean if look else None,
-    )
+    return result_of(made, entrant.label, witness, look)
 
 
-def result_of(
-    made: Run, label: str, drawn: Figures | None = None, fragmentation: float | None = None
-) -> Result:
-    """What is kept of a run."""
-    gpus = {job.id: job.shape.gpus for job in made.jobs.job} if made.stalled else {}
+Hook = Callable[[Core, Step], None]
+
+
+class Witness:
+    """Remembers the core of a run, to ask it at the end who holds what."""
+
+    __slots__ = ("core",)
+
+    def __init__(self) -> None:
+        self.core: Core | None = None
+
+    def watch(self, core: Core, step: Step) -> None:
+        self.core = core
+
+    def held(self, jobs: Sequence[str]) -> int:
+        """GPUs that these jobs hold, parts of one counted whole."""
+        running = self.core.running if self.core is not None else {}
+        return -(-sum(running[job].held for job in jobs if job in running) // WHOLE)
+
+
+def watching(*hooks: Hook | None) -> Hook | None:
+    """One hook that calls all that are there."""
+    there = [hook for hook in hooks if hook is not None]
+    if len(there) < 2:
+        return there[0] if there else None
+
+    def watch(core: Core, step: Step) -> None:
+        for hook in there:
+            hook(core, step)
+
+    return watch
+
+
+def result_of(made: Run, label: str, witness: Witness, look: Sampler | None = None) -> Result:
+    """What is kept of a run; with a sampler that watched it, also what a report draws."""
+    drawn = None if look is None else figures(made, shown_jobs(made.jobs.job, made.cluster), look)
+    shares = (look.fragmentation, look.stranded(made.cluster.gpus)) if look else (None, None)
     return Result(
         label=label,
         seed=made.seed,
-        metrics=metrics(made, fragmentation),
+        metrics=metrics(made, *shares),
         figures=drawn,
         stalled=tuple(made.stalled),
-        stalled_gpus=sum(gpus[job] for job in made.stalled),
+        stalled_gpus=witness.held(made.stalled),
     )
 
 

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from heapq import heappop, heappush
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from dovetail.core.core import Core, Step
 from dovetail.model.cluster import Cluster
 from dovetail.model.job import Job, Shape
-from dovetail.model.units import SECOND, WHOLE
+from dovetail.model.units import HOUR, SECOND, WHOLE
 from dovetail.sim.outcomes import NEVER
 from dovetail.sim.run import Run
 
@@ -53,7 +56,7 @@ class Figures:
     edges: list[float]  # of the stretches over which the next three are averaged
     in_use: list[float]  # share of the GPUs
     waiting: list[float]  # jobs
-    fragmentation: list[tuple[float, float]]
+    stranded: list[tuple[float, float]]  # share of the GPUs that is free and of no use to who waits
     rows: list[Row]
     bars: list[Bar]
     stretches: int  # of the rows, before bars were left out
@@ -69,30 +72,40 @@ class Sampler:
 
     every: int
     due: int = 0
-    seen: list[tuple[int, float]] = field(default_factory=list)
+    seen: list[tuple[int, int, float]] = field(default_factory=list)  # (time, free GPUs, useless ones)
+    crowded: int = 0  # how often jobs waited
 
     def watch(self, core: Core, step: Step) -> None:
         if step.now < self.due:
             return
         self.due = step.now + self.every
-        if len(core.queue) and (free := core.room.free_gpus):
-            self.seen.append((step.now, useless_share(core, free)))
+        if not len(core.queue):
+            self.seen.append((step.now, 0, 0.0))
+            return
+        self.crowded += 1
+        free = core.room.free_gpus
+        self.seen.append((step.now, free, useless(core, free) if free else 0.0))
 
     @property
-    def mean(self) -> float | None:
-        """Over the moments at which jobs waited and GPUs were free."""
-        return sum(share for _, share in self.seen) / len(self.seen) if self.seen else None
+    def fragmentation(self) -> float | None:
+        """Useless GPUs of the free ones, over the moments at which jobs waited; None if none was free."""
+        free = sum(free for _, free, _ in self.seen)
+        return sum(useless for _, _, useless in self.seen) / free if free else None
+
+    def stranded(self, gpus: int) -> float | None:
+        """Useless GPUs of all there are, over the moments at which jobs waited; None if none did."""
+        return sum(useless for _, _, useless in self.seen) / (self.crowded * gpus) if self.crowded else None
 
 
-def useless_share(core: Core, free: int) -> float:
-    """Of the free GPUs, those that a waiting job could not use, averaged over the jobs that wait."""
+def useless(core: Core, free: int) -> float:
+    """How many of the free GPUs a waiting job could not use, averaged over the jobs that wait."""
     blocks: Counter[tuple[str, int, int]] = Counter()  # (type, GPUs of the node, free ones) -> nodes
     for number, node in enumerate(core.cluster.nodes):
         if there := core.room.free_on(number).bit_count():
             blocks[node.type.name, node.gpus, there] += 1
     total = jobs = 0.0
     for shape, count in Counter(job.shape for job in core.queue).items():
-        total += count * (1.0 - min(useful(shape, blocks) / free, 1.0))
+        total += count * (free - min(useful(shape, blocks), free))
         jobs += count
     return total / jobs
 
@@ -116,25 +129,41 @@ def sampler(jobs: Sequence[Job]) -> Sampler:
 
 
 def shown_jobs(jobs: Sequence[Job], cluster: Cluster) -> list[str]:
-    """The jobs whose fate is drawn: all of a small trace, else a run of arrivals while the cluster fills.
+    """The jobs whose fate is drawn: all of a small trace, else some that arrive as the queue builds up.
 
-    They are those around the moment at which the work offered so far, served as a fluid by all GPUs at once,
-    first left more behind than an hour of the whole cluster; if it never does, those where most is left.
-    The choice looks at the trace alone, so that every policy is shown with the same jobs.
+    They are taken evenly over a stretch of time, for a burst of a hundred twins would show one thing only.
+    It begins a little before the GPUs would no longer suffice if every job started on arrival (or, if they
+    always do, before most are wanted) and is doubled until enough jobs are found. The choice looks at the
+    trace alone, so that every policy is shown with the same jobs.
     """
     if len(jobs) <= MOST_ROWS:
         return [job.id for job in jobs]
-    speed, backlog, most, peak, last = cluster.gpus * WHOLE, 0, -1, 0, jobs[0].arrived_at
-    enough = speed * 3_600 * SECOND
+    times = [job.arrived_at for job in jobs]
+    turn = times[_crowded(jobs, cluster)]
+    length = HOUR
+    while True:
+        slots = [turn + (slot - MOST_ROWS // 8) * length // MOST_ROWS for slot in range(MOST_ROWS + 1)]
+        places = [bisect_left(times, slot) for slot in slots]
+        picked = [first for first, after in pairwise(places) if first < after]
+        if len(picked) >= 0.75 * MOST_ROWS or length > times[-1] - times[0]:
+            return [jobs[place].id for place in picked]
+        length *= 2
+
+
+def _crowded(jobs: Sequence[Job], cluster: Cluster) -> int:
+    """The first arrival that would not fit if all started at once on a boundless cluster; or the busiest."""
+    room, wanted, most, peak = cluster.gpus * WHOLE, 0, -1, 0
+    ends: list[tuple[int, int]] = []
     for place, job in enumerate(jobs):
-        backlog = max(0, backlog - speed * (job.arrived_at - last)) + job.work * job.shape.load
-        last = job.arrived_at
-        if backlog > most:
-            most, peak = backlog, place
-        if backlog >= enough:
+        while ends and ends[0][0] <= job.arrived_at:
+            wanted -= heappop(ends)[1]
+        wanted += job.shape.load
+        heappush(ends, (job.arrived_at + job.work, job.shape.load))
+        if wanted > most:
+            most, peak = wanted, place
+        if wanted > room:
             break
-    first = max(0, min(peak - MOST_ROWS // 2, len(jobs) - MOST_ROWS))
-    return [job.id for job in jobs[first : first + MOST_ROWS]]
+    return peak
 
 
 def figures(run: Run, shown: Sequence[str], seen: Sampler | None = None) -> Figures:
@@ -172,7 +201,10 @@ def figures(run: Run, shown: Sequence[str], seen: Sampler | None = None) -> Figu
         edges=edges,
         in_use=in_use,
         waiting=waiting,
-        fragmentation=[((at - began) / SECOND, share) for at, share in seen.seen] if seen else [],
+        stranded=[
+            ((at - began) / SECOND, useless / run.cluster.gpus)
+            for at, _, useless in (seen.seen if seen else ())
+        ],
         rows=[row for row in rows if row is not None],
         bars=bars[:MOST_BARS],
         stretches=len(bars),

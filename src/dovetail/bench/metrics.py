@@ -21,7 +21,8 @@ Cost and energy are those of all nodes from the first arrival to the last event;
 node's `gpu_watts`, at the average of the nodes by GPUs.
 
 Fragmentation (after Weng et al., "Beware of fragmentation", ATC 2023): of the free GPUs, the share that a
-waiting job could not use where they are, averaged over the jobs that wait; see `Sampler`.
+waiting job could not use where they are, averaged over the jobs that wait; see `figures.Sampler`. A policy
+that starts whatever fits leaves none but such, hence *stranded*: the same of all GPUs.
 """
 
 from __future__ import annotations
@@ -104,6 +105,7 @@ class Metrics:
     cost: float | None  # in the currency of the nodes' prices
     energy_kwh: float | None
     fragmentation: float | None
+    stranded: float | None
     failed: int  # ended otherwise than well
     waiting: int  # never ended
 
@@ -124,7 +126,7 @@ class _Table:
     gpus: Reals
 
 
-def metrics(run: Run, fragmentation: float | None = None) -> Metrics:
+def metrics(run: Run, fragmentation: float | None = None, stranded: float | None = None) -> Metrics:
     """The summary of a run. A million jobs take two or three seconds."""
     import numpy as np  # noqa: PLC0415  (those who only ask for help need not wait for it)
 
@@ -187,6 +189,7 @@ def metrics(run: Run, fragmentation: float | None = None) -> Metrics:
         cost=cost,
         energy_kwh=energy,
         fragmentation=fragmentation,
+        stranded=stranded,
         failed=len(jobs.end),
         waiting=len(run.waiting),
     )

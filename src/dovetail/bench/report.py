@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from html import escape as esc
@@ -41,7 +42,7 @@ _MEASURED = (
         "for than there is); 1 is even",
     ),
     ("share error", "the part of what was due that its owners did not hold"),
-    ("fragmentation", "of the free GPUs, those that a waiting job could not use where they are"),
+    ("GPUs stranded", "of all GPUs, those free that a waiting job could not use where they are"),
     ("±", "half of the 95 % interval (Student's t) of the mean over the seeds"),
 )
 
@@ -56,6 +57,12 @@ def answer(found: Comparison) -> str:
             f"{found.labels[0]}: mean completion {_said(metrics.jct.mean)}, "
             f"waiting {_said(metrics.wait.mean)}, {100 * metrics.utilization:.0f} % of the GPU time in use"
         )
+    whole = [label for label in found.labels if found.whole(label)]
+    if not whole:
+        return "no policy brought every job to an end"
+    means = {label: means[label] for label in whole}
+    if len(whole) == 1:
+        return f"only {whole[0]} brought every job to an end: mean completion {_said(means[whole[0]])}"
     best = [label for label in found.labels if label in found.best(column)]
     if not best:
         return f"all have the same mean completion time, {_said(next(iter(means.values()), 0.0))}"
@@ -69,7 +76,7 @@ def answer(found: Comparison) -> str:
         gap = f"{ratio:.3g} times as long" if ratio >= 1.5 else f"{100 * (ratio - 1):.2g} % longer"
         text += f"; {worst} takes {gap}"
     if level := [label for label in found.labels if label in found.level(column)]:
-        text += f"; {', '.join(level)} cannot be told apart from it"
+        text += f" ({found.seeds} seeds do not tell it apart from {' and '.join(level)})"
     return text
 
 
@@ -85,13 +92,13 @@ def rendered(found: Comparison) -> str:
     shown = [(label, figures) for label, figures in drawn if figures is not None]
     parts = [
         f"<h1>{esc(title)}</h1>",
-        f'<p class="answer">{esc(answer(found))}.</p>',
+        f'<p class="answer">{_unbroken(esc(answer(found)))}.</p>',
         f'<p class="facts">{esc(" · ".join(facts))}</p>',
         *_warnings(found),
         _summary(found),
         _legend(found.labels) if shown and len(found.labels) > 1 else "",
         _charts(shown),
-        _gantts(shown),
+        _gantts(shown, jobs),
         _grouped("By size", "GPUs", found, lambda label: found.first(label).metrics.by_size),
         _grouped("By tenant", "tenant", found, lambda label: found.first(label).metrics.by_tenant),
         _more(found),
@@ -120,6 +127,11 @@ def _listed(labels: Sequence[str]) -> str:
 
 def _said(seconds: float) -> str:
     return spoken(seconds * SECOND)
+
+
+def _unbroken(text: str) -> str:
+    """A number and its unit stay on one line."""
+    return re.sub(r"(\d) (?=(?:h|min|s|ms|d|%|times)\b|%)", "\\1\u00a0", text)
 
 
 def _warnings(found: Comparison) -> Iterable[str]:
@@ -248,22 +260,22 @@ def _grouped(caption: str, what: str, found: Comparison, groups_of: Callable[[st
         return ""
     longest = max((group.jct.mean for by_name in groups.values() for group in by_name.values()), default=0.0)
     size, unit = _unit(longest / 10)
-    spans = len(found.labels)
+    reads: list[tuple[str, Callable[[Group], float]]] = [
+        ("mean completion", lambda group: group.jct.mean),
+        ("mean waiting", lambda group: group.wait.mean),
+    ]
+    if len(found.labels) < 4:  # more would not fit a page
+        reads.insert(1, ("p99 completion", lambda group: group.jct.p99))
     heads = "".join(
-        f'<th scope="colgroup" colspan="{spans}">{name}<span class="unit">{unit}</span></th>'
-        for name in ("mean completion", "p99 completion", "mean waiting")
+        f'<th scope="colgroup" colspan="{len(found.labels)}">{name}<span class="unit">{unit}</span></th>'
+        for name, _ in reads
     )
     over = f'<tr><td colspan="3"></td>{heads}</tr>'
     labels = [f"{_key(number)}{esc(label)}" for number, label in enumerate(found.labels)]
-    reads: tuple[Callable[[Group], float], ...] = (
-        lambda group: group.jct.mean,
-        lambda group: group.jct.p99,
-        lambda group: group.wait.mean,
-    )
     rows = []
     for group in order[:MOST_GROUPS]:
         cells = [esc(group.name or "(none)"), f"{group.jobs:,}", _figure(group.gpu_hours)]
-        for read in reads:
+        for _, read in reads:
             values = [
                 read(groups[label][group.name]) / size if group.name in groups[label] else None
                 for label in found.labels
@@ -285,7 +297,7 @@ def _grouped(caption: str, what: str, found: Comparison, groups_of: Callable[[st
         if left > 0
         else ""
     )
-    return _table(caption, [what, "jobs", "GPU-hours", *labels * 3], rows, groups=over, note=note)
+    return _table(caption, [what, "jobs", "GPU-hours", *labels * len(reads)], rows, groups=over, note=note)
 
 
 def _measured() -> str:
@@ -345,8 +357,8 @@ def _charts(shown: Sequence[tuple[str, Figures]]) -> str:
         return ""
     charts = [_cdf(shown), _over_time(shown, "GPUs in use", lambda f: f.in_use, share=True)]
     charts.append(_over_time(shown, "Jobs waiting", lambda f: f.waiting, share=False))
-    if any(figures.fragmentation for _, figures in shown):
-        charts.append(_fragmentation(shown))
+    if any(figures.stranded for _, figures in shown):
+        charts.append(_stranded(shown))
     return f'<div class="charts">{"".join(chart for chart in charts if chart)}</div>'
 
 
@@ -370,6 +382,7 @@ def _cdf(shown: Sequence[tuple[str, Figures]]) -> str:
         Axis(_share_scale(), _SHARES, ""),
         lines,
         kind="time|share",
+        steps=True,
     )
 
 
@@ -420,16 +433,19 @@ def _over_time(
     return _chart(title, told, _time_axis(high), y, lines, kind="span|share" if share else "span|count")
 
 
-def _fragmentation(shown: Sequence[tuple[str, Figures]]) -> str:
+def _stranded(shown: Sequence[tuple[str, Figures]]) -> str:
     high = max((figures.edges[-1] for _, figures in shown if figures.edges), default=0.0)
-    lines = [(label, figures.fragmentation) for label, figures in shown]
+    lines = [(label, figures.stranded) for label, figures in shown]
+    most = max(max((share for _, points in lines for _, share in points), default=0.0), 0.01)
+    ticks = [(at / 100, f"{at:g} %") for at in _round_ticks(100 * most, 4)]
     return _chart(
-        "Fragmentation",
-        "Of the free GPUs, those that waiting jobs could not use where they are; drawn while jobs wait.",
+        "GPUs stranded",
+        "Share of the GPUs that are free, but of no use to the waiting jobs where they are.",
         _time_axis(high),
-        Axis(_share_scale(), _SHARES, ""),
+        Axis(Scale(0.0, most * 1.03, _HEIGHT - _BOTTOM, _TOP), ticks, ""),
         lines,
         kind="span|share",
+        steps=True,
     )
 
 
@@ -441,6 +457,7 @@ def _chart(
     lines: Sequence[tuple[str, Sequence[tuple[float, float]]]],
     *,
     kind: str,
+    steps: bool = False,
 ) -> str:
     bottom, right = _HEIGHT - _BOTTOM, _WIDTH - _RIGHT
     parts = []
@@ -462,7 +479,12 @@ def _chart(
     )
     for number, (label, points) in enumerate(lines):
         if points:
-            path = "L".join(f"{x.scale(a):.1f} {y.scale(b):.1f}" for a, b in points)
+            places = [(x.scale(a), y.scale(b)) for a, b in points]
+            if steps:
+                path = f"{places[0][0]:.1f} {places[0][1]:.1f}"
+                path += "".join(f"H{a:.1f}V{b:.1f}" for a, b in places[1:])
+            else:
+                path = "L".join(f"{a:.1f} {b:.1f}" for a, b in places)
             parts.append(
                 f'<path class="line {_pen(number)}" data-series="{number}" d="M{path}">'
                 f"<title>{esc(label)}</title></path>"
@@ -499,7 +521,7 @@ _ROW, _NAMES = 13.0, 150.0
 _GANTT_WIDTH = 1_120.0
 
 
-def _gantts(shown: Sequence[tuple[str, Figures]]) -> str:
+def _gantts(shown: Sequence[tuple[str, Figures]], jobs: int) -> str:
     """The same jobs under each policy, one chart at a time."""
     drawn = [(label, figures) for label, figures in shown if figures.rows]
     if not drawn:
@@ -519,10 +541,12 @@ def _gantts(shown: Sequence[tuple[str, Figures]]) -> str:
             f'<label for="gantt{number}">{esc(label)}</label>'
         )
         charts.append(_gantt(number, label, figures, low, high))
+    which = f"all {jobs:,} jobs" if len(rows) == jobs else f"{len(rows):,} of the {jobs:,} jobs"
     told = (
-        f"What became of {len(rows):,} jobs, in order of arrival: a thin line while a job waits, a bar while "
-        "it holds GPUs, darker with more of them."
+        f"What became of {which}: a thin line while a job waits, a bar while it holds GPUs, darker for more."
     )
+    if len(rows) < jobs:
+        told += " They are taken evenly over the time in which the queue builds up."
     if high < ends[-1]:
         told += " Later times are cut off."
     return (

@@ -77,6 +77,7 @@ def read_question(
 ) -> Question:
     """The trace and the cluster that were named; a job that could never run is found before anything does."""
     from dovetail.bench.resample import Generated, Given
+    from dovetail.cli.outputs import count
     from dovetail.traces import load_cluster
 
     if (trace is None) == (like is None):
@@ -97,7 +98,8 @@ def read_question(
             raise NeverFits(_too_large(trace, unfit, cluster, misfit))
         if unfit:
             listed = [job for job in listed if not misfit(job)]
-            notes.append(f"{len(unfit):,} jobs left out: {cluster} could never hold them")
+            them = "it" if len(unfit) == 1 else "them"
+            notes.append(f"{count(len(unfit), 'job')} left out: {cluster} could never hold {them}")
         if not listed:
             raise NeverFits(f"{trace}: {cluster} could hold none of its jobs; give a larger cluster")
         source = Given(replace(loaded, jobs=listed))
@@ -256,7 +258,7 @@ def read_entrants(text: str, settings: Iterable[str] = ()) -> list[Entrant]:
     """
     parts: list[str] = []
     for part in (part.strip() for part in text.split(",")):
-        if parts and "=" in parts[-1] and re.fullmatch(r"[\d.eE+-]+", part):
+        if parts and "=" in parts[-1] and re.fullmatch(r"[\d.eE+-]+(:.*)?", part):
             parts[-1] += f",{part}"
         elif part:
             parts.append(part)

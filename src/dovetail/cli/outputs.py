@@ -45,6 +45,8 @@ def unit_for(*values: float) -> tuple[float, str]:
 
 
 def percent(share: float) -> str:
+    if 0 < share < 0.0005:
+        return "<0.1 %"
     return f"{100 * share:.1f} %" if share < 0.0995 else f"{100 * share:.0f} %"
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -21,13 +21,10 @@ from dovetail.cli.inputs import (
 )
 
 if TYPE_CHECKING:
-    from dovetail.bench.compare import Entrant, Result
+    from dovetail.bench.compare import Entrant, Hook, Result
     from dovetail.cli.inputs import Question
-    from dovetail.core.core import Core, Step
     from dovetail.core.journal import Header
     from dovetail.sim.run import Run
-
-Hook = Callable[["Core", "Step"], None]
 
 
 def simulate(
@@ -74,8 +71,8 @@ def simulate(
     dovetail simulate jobs.csv --cluster cluster.yaml --policy srtf --journal run.jsonl --report run.html
     dovetail simulate --like philly --jobs 5000 --load 0.9 --cluster 8x8 --policy sjf --json
     """
-    from dovetail.bench.compare import result_of
-    from dovetail.bench.figures import figures, sampler, shown_jobs
+    from dovetail.bench.compare import Witness, result_of, watching
+    from dovetail.bench.figures import sampler
     from dovetail.cli.inputs import make_policy, read_entrant, read_question, read_settings
     from dovetail.cli.outputs import check_writable, note, print_json, write_jobs
     from dovetail.sim.run import run
@@ -96,7 +93,7 @@ def simulate(
     for told in question.notes:
         note(told)
     listed = question.prepare(question.source.jobs(seed if like is not None else 0))
-    look = sampler(listed) if report else None
+    witness, look = Witness(), sampler(listed) if report else None
     with _journal(journal, question, entrant, seed) as keep:
         made = run(
             listed,
@@ -107,10 +104,9 @@ def simulate(
             until=stop_at,
             options=entrant.options,
             trace=report is not None,
-            on_step=_both(keep, look.watch if look else None),
+            on_step=watching(witness.watch, keep, look.watch if look else None),
         )
-    drawn = figures(made, shown_jobs(listed, question.cluster), look) if report else None
-    result = result_of(made, entrant.label, drawn, look.mean if look else None)
+    result = result_of(made, entrant.label, witness, look)
     if jobs_out is not None:
         write_jobs(made, jobs_out)
     if report is not None:
@@ -150,17 +146,6 @@ def _journal(path: Path | None, question: Question, entrant: Entrant, seed: int)
         yield lambda _, step: writer.write(step)
 
 
-def _both(first: Hook | None, second: Hook | None) -> Hook | None:
-    if first is None or second is None:
-        return first or second
-
-    def both(core: Core, step: Step) -> None:
-        first(core, step)
-        second(core, step)
-
-    return both
-
-
 def _write_report(path: Path, question: Question, entrant: Entrant, result: Result) -> None:
     from dovetail.bench.compare import Comparison
     from dovetail.bench.report import rendered
@@ -188,14 +173,17 @@ def _print(
     from dovetail.model.units import SECOND, spoken
 
     m = result.metrics
+    done = f"deadlock, {m.finished:,} of " if result.stalled else ""
     say(
-        f"{result.label}: {count(m.jobs, 'job')} on {count(question.cluster.gpus, 'GPU')}, "
+        f"{result.label}: {done}{count(m.jobs, 'job')} on {count(question.cluster.gpus, 'GPU')}, "
         f"{spoken(m.simulated * SECOND)} simulated in {figure(m.cpu_seconds)} s"
     )
     say()
     size, unit = unit_for(m.jct.mean, m.jct.max, m.wait.max)
 
     def row(name: str, values: Any) -> list[str]:
+        if not m.finished:
+            return [name, *"-----"]
         of = (values.mean, values.p50, values.p90, values.p99, values.max)
         return [name, *(f"{figure(value / size)} {unit}" for value in of)]
 
@@ -208,7 +196,7 @@ def _print(
     line("in use", percent(m.utilization), "of the GPU time there was")
     line("makespan", spoken(m.makespan * SECOND), "from the first arrival to the last finish")
     if m.finished < m.jobs:
-        line("unfinished", f"{m.jobs - m.finished:,}", f"jobs ({m.failed:,} failed, {m.waiting:,} waiting)")
+        line("unfinished", f"{m.jobs - m.finished:,}", f"jobs: {_ends(result)}")
     if m.preemptions:
         line("preemptions", f"{m.preemptions:,}", f"{figure(m.lost_gpu_seconds / 3600)} GPU-hours lost")
     if m.deadlines:
@@ -238,6 +226,14 @@ def _print(
         say("look closer:  --report run.html draws it, --journal run.jsonl keeps it for dovetail explain")
 
 
+def _ends(result: Result) -> str:
+    m = result.metrics
+    stuck = len(result.stalled)
+    ends = (("failed", m.failed), ("waiting", m.waiting), ("stuck", stuck))
+    running = m.jobs - m.finished - m.failed - m.waiting - stuck
+    return ", ".join(f"{number:,} {end}" for end, number in (*ends, ("running", running)) if number > 0)
+
+
 def _longest_waiter(made: Run) -> str:
     """The job one would ask about first."""
     from dovetail.sim.outcomes import NEVER
@@ -259,8 +255,8 @@ def tell_stall(result: Result) -> None:
     named = ", ".join(plainly(job) for job in result.stalled[:5])
     more = f" and {len(result.stalled) - 5:,} more" if len(result.stalled) > 5 else ""
     typer.echo(
-        f"error: deadlock under {result.label}: {count(len(result.stalled), 'job')} ({named}{more}; "
-        f"{count(result.stalled_gpus, 'GPU')} asked for) held GPUs to the end and made no progress; "
+        f"error: deadlock under {result.label}: {count(len(result.stalled), 'job')} ({named}{more}) "
+        f"hold {count(result.stalled_gpus, 'GPU')} to the end and make no progress; "
         "use a policy that starts gangs whole",
         err=True,
     )

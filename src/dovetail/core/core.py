@@ -12,7 +12,7 @@ from heapq import heappop, heappush
 from typing import NamedTuple, cast
 
 from dovetail.core.active import ActiveJob
-from dovetail.core.draft import Draft, Note, Rest
+from dovetail.core.draft import Draft, More, Note
 from dovetail.core.exits import Exits
 from dovetail.core.queue import Queue
 from dovetail.core.room import Room
@@ -37,7 +37,10 @@ from dovetail.model.grant import Spots
 from dovetail.model.job import Job, Shape
 from dovetail.model.view import Policy, Reservation
 
-_step = tuple.__new__  # a step and a start at every turn: their own constructors take twice as long
+_new = tuple.__new__  # a step and a start at every turn: their own constructors take twice as long
+
+# What a shell may keep back until it has something else to tell, for nothing would come of it.
+NOTHING, DEPARTURES, ARRIVALS = range(3)
 
 
 class Step(NamedTuple):
@@ -54,6 +57,7 @@ class Core:
     """The state of a cluster, and the policy that runs it. Policies see it as a `View`."""
 
     __slots__ = (
+        "_clocked",
         "_closed",
         "_ever",
         "_heirs",
@@ -63,16 +67,18 @@ class Core:
         "_order",
         "_quantum",
         "_releasing",
+        "_rests",
         "_review_at",
         "_round_due",
         "_seq",
-        "_stuck_at",
         "_timers",
         "_tree",
         "_yields",
+        "alarm",
         "arrived",
         "calendar",
         "cluster",
+        "defers",
         "exits",
         "holds",
         "jobs",
@@ -116,7 +122,10 @@ class Core:
         self._timers: list[tuple[int, int, ActiveJob]] = []
         self._releasing: dict[str, Spots] = {}  # devices that a stopping job has not let go of yet
         self._heirs: dict[str, list[ActiveJob]] = {}  # who was given them meanwhile
-        self._stuck_at: ActiveJob | None = None
+        self._rests: ActiveJob | bool = False
+        self._clocked = policy.order.until is not None
+        self.alarm: int | None = None  # call `handle` then, if nothing happens before
+        self.defers = NOTHING
         self._seq = 0
         self._notes: list[Note] | None = None
         self._ever: dict[Shape, bool] = {}
@@ -143,36 +152,57 @@ class Core:
                 self._over(event[0], event[2], event[3], None, actions)
             else:
                 self._apply(event, actions)
-        if self._timers or self.holds:
+        if self._clocked:
             self._ring(now)
-        if self._review_at is not None and self._review_at <= now:
-            self._review_at = None
-            self.moved = True
-        if not (self.moved or self.arrived) or (self._stuck_at is not None and self._still_stuck()):
-            return _step(Step, (number, now, events, False, actions))
+        rests = self._rests
+        if rests is False:
+            if not (self.moved or self.arrived):
+                self._look_ahead()
+                return _new(Step, (number, now, events, False, actions))
+        elif not self._worth_asking(rests):
+            self._look_ahead()
+            return _new(Step, (number, now, events, False, actions))
         if self._quantum is not None and now % self._quantum:
             self._round_due = now - now % self._quantum + self._quantum
-            return _step(Step, (number, now, events, False, actions))
-        self._round_due = None
+            self._look_ahead()
+            return _new(Step, (number, now, events, False, actions))
         draft: Draft = self.policy.decide(self)  # type: ignore[assignment]  # ours, handed out as a plan
-        self._review_at = draft.review_at
-        self._stuck_at = draft.stuck_at
+        self._rests = draft.rests
         self.memory = draft.memory
         if draft.touched:
             self._enact(draft, actions)
-        if draft.rest is not None:
-            self._commit_rest(draft.rest, actions)
-        if self._review_at is not None and self._review_at <= now:
-            raise PlanError(f"a review at {draft.review_at} is not after now, {now}")
+        if draft.more is not None:
+            self._commit_more(draft.more, actions)
+        if draft.review_at is not None:
+            if draft.review_at <= now:
+                raise PlanError(f"a review at {draft.review_at} is not after now, {now}")
+            self._clocked = True
+        self._review_at = draft.review_at
+        self._round_due = None
         if self.arrived:
             self.arrived = []
         self.moved = False
-        return _step(Step, (number, now, events, True, actions))
+        self._look_ahead()
+        return _new(Step, (number, now, events, True, actions))
 
-    def _still_stuck(self) -> bool:
-        """The job that holds up the queue is still first, and surely does not fit."""
-        stuck = self._stuck_at
-        return stuck is not None and self.queue.head() is stuck and not self.room.may_fit(stuck.shape)
+    def _worth_asking(self, rests: ActiveJob | bool) -> bool:
+        """Whether a policy that rests might start something now."""
+        if rests is True:
+            return self.queue.any_shape(self.room.may_fit)
+        stuck = self.queue.head()
+        return stuck is not rests or (stuck is not None and self.room.may_fit(stuck.shape))
+
+    def _look_ahead(self) -> None:
+        """When to be called next, and what need not be told before something else is."""
+        if self._clocked or self._round_due is not None:
+            self.alarm = self._next_alarm()
+        rests = self._rests
+        if rests is False:
+            self.defers = NOTHING
+        elif rests is True:
+            self.defers = NOTHING if self.queue else DEPARTURES
+        else:
+            self.defers = ARRIVALS if self._order.fifo else NOTHING
 
     def wake(self, time: int) -> int:
         """When the core wants to hear of something that happens at `time`: then, or at the round's end."""
@@ -181,12 +211,8 @@ class Core:
             return time
         return time + -time % quantum
 
-    @property
-    def alarm(self) -> int | None:
-        """When to call `handle` if nothing happens before."""
+    def _next_alarm(self) -> int | None:
         timers = self._timers
-        if not timers and self._review_at is None and self._round_due is None and not self.holds:
-            return None
         while timers and timers[0][2].timer is not timers[0]:
             heappop(timers)
         times = [t for t in (self._review_at, self._round_due) if t is not None]
@@ -439,6 +465,10 @@ class Core:
 
     def _ring(self, now: int) -> None:
         """Let those whose moment has come change their place, and end holds."""
+        if self._review_at is not None and self._review_at <= now:
+            self._review_at = None
+            self.moved = True
+            self._rests = False
         timers = self._timers
         while timers and timers[0][0] <= now:
             entry = heappop(timers)
@@ -467,19 +497,20 @@ class Core:
 
     # -- from plan to actions
 
-    def _commit_rest(self, rest: Rest, actions: list[Action]) -> None:
-        self._answer(rest.answers, actions)
-        for job_id, reservation in rest.calendar.items():
+    def _commit_more(self, more: More, actions: list[Action]) -> None:
+        self._answer(more.answers, actions)
+        for job_id, reservation in more.calendar.items():
             if reservation is None or job_id not in self.jobs:
                 self.calendar.pop(job_id, None)
             else:
                 self.calendar[job_id] = reservation
-        for owner, kept in rest.holds.items():
+        for owner, kept in more.holds.items():
             if kept is None:
                 del self.holds[owner]
             else:
                 self.holds[owner] = kept
-        for action in rest.node_actions:
+                self._clocked = True
+        for action in more.node_actions:
             actions.append(action)
             leaves = not action.on if isinstance(action, SetPower) else not action.keep
             if leaves:
@@ -555,7 +586,7 @@ class Core:
         job.epoch += 1
         if job.first_start is None:
             job.first_start = now
-        actions.append(_step(Start, (job.id, job.epoch, spots, job.terms)))
+        actions.append(_new(Start, (job.id, job.epoch, spots, job.terms)))
         if self._order.until is not None:
             self._arm(job)
 
@@ -620,7 +651,8 @@ class Core:
                 heappush(twin._timers, job.timer)
         for other, heirs in self._heirs.items():
             twin._heirs[other] = [copies[job.id] for job in heirs if job.id in copies]
-        twin._stuck_at = None if self._stuck_at is None else copies.get(self._stuck_at.id)
+        twin._rests = self._rests if isinstance(self._rests, bool) else copies.get(self._rests.id, False)
+        twin._clocked, twin.alarm, twin.defers = self._clocked, self.alarm, self.defers
         twin.arrived = [copies[job.id] for job in self.arrived if job.id in copies]
         for node in self._closed:
             twin.room.close(node)

@@ -30,7 +30,7 @@ class Note(NamedTuple):
 
 
 @dataclass(slots=True)
-class Rest:
+class More:
     """What a plan may hold besides grants; most plans have none of it."""
 
     answers: list[Answer] = field(default_factory=list)
@@ -45,10 +45,10 @@ class Draft:
     __slots__ = (
         "_core",
         "memory",
+        "more",
         "notes",
-        "rest",
+        "rests",
         "review_at",
-        "stuck_at",
         "touched",
     )
 
@@ -58,8 +58,8 @@ class Draft:
         self.review_at: int | None = None
         self.memory = core.memory
         self.notes = notes  # kept only while somebody asks why
-        self.rest: Rest | None = None
-        self.stuck_at: ActiveJob | None = None
+        self.more: More | None = None
+        self.rests: ActiveJob | bool = False
 
     @property
     def room(self) -> Room:
@@ -131,9 +131,12 @@ class Draft:
         core.enter(mine)
         return True
 
-    def stuck(self, job: JobView) -> None:
-        """Nothing changes before this job may fit, packed, or is not the first: do not ask till then."""
-        self.stuck_at = cast("ActiveJob", job)
+    def rest(self, on: JobView | None = None) -> None:
+        """All that can start has started: ask again when a waiting job may fit, packed.
+
+        With a job: when this one may fit, or is not the first any more.
+        """
+        self.rests = True if on is None else cast("ActiveJob", on)
 
     def deny(self, job: JobView, reason: str, detail: str = "") -> bool:
         """Say why a job is passed over; kept only when somebody asks."""
@@ -141,10 +144,10 @@ class Draft:
             self.notes.append(Note(job.id, reason, detail))
         return False
 
-    def _more(self) -> Rest:
-        if self.rest is None:
-            self.rest = Rest()
-        return self.rest
+    def _more(self) -> More:
+        if self.more is None:
+            self.more = More()
+        return self.more
 
     def refuse(self, job: JobView, why: str) -> None:
         """Tell a waiting job that it will never run here."""
@@ -199,7 +202,7 @@ class Draft:
     def undo(self) -> None:
         """Put everything back as it was."""
         core = self._core
-        holds = {} if self.rest is None else self.rest.holds
+        holds = {} if self.more is None else self.more.holds
         for kept in holds.values():
             if kept is not None:
                 core.room.give(kept[0])
@@ -224,4 +227,4 @@ class Draft:
             if kept is None:
                 core.room.take(core.holds[owner][0])
         self.touched = {}
-        self.rest = None
+        self.more = None

@@ -102,6 +102,14 @@ class Queue:
             self._first = best
         return best[2]
 
+    def any_shape(self, fits: Callable[[Shape], bool]) -> bool:
+        """Whether any shape that somebody waits for is such."""
+        if self._size:
+            for shape, _, heap in self._flat:
+                if heap and fits(shape):
+                    return True
+        return False
+
     def shapes(self) -> Sequence[Shape]:
         """The shapes that somebody waits for."""
         return tuple(shape for shape in tuple(self._lanes) if self.groups(shape))

@@ -148,7 +148,8 @@ class Room:
         for kind in self._kinds.get(shape.types) or self.kinds(shape.types):
             if self._filled[kind] >> tasks:
                 return True
-            if tasks > (size := self._size[kind]) and self._filled[kind] >> size and self._total[kind] >= tasks:
+            size = self._size[kind]
+            if tasks > size and self._buckets[kind][size].bit_count() >= self.cuts(kind, tasks).count(size) > 0:
                 return True
         return False
 
@@ -273,7 +274,8 @@ class Room:
         )
 
     def _by_cuts(self, kind: int, cuts: tuple[int, ...], avoid: int) -> Spots | None:
-        buckets, taken, spots = self._buckets[kind], avoid, list[Spot]()
+        buckets, taken = self._buckets[kind], avoid
+        spots: list[Spot] = []
         empty = 0
         for count in range(cuts[0], len(buckets)):
             empty |= buckets[count]
@@ -351,7 +353,8 @@ class Room:
         return count
 
     def _fill(self, shape: Shape, nodes: Iterable[int]) -> Spots | None:
-        left, spots = shape.tasks, list[Spot]()
+        left = shape.tasks
+        spots: list[Spot] = []
         for node in nodes:
             if not self._open[node]:
                 continue

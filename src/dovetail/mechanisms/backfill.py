@@ -140,7 +140,9 @@ def place_behind(view: View, plan: Plan, shape: Shape, spare: dict[int, int]) ->
     spots = plan.room.best(shape, avoid)
     if spots is None and shape.plain:
         for node, left in spare.items():
-            if left >= shape.gpus and plan.room.free_on(node).bit_count() >= shape.gpus:
+            if left < shape.gpus or plan.room.free_on(node).bit_count() < shape.gpus:
+                continue
+            if not shape.types or view.cluster.nodes[node].type.name in shape.types:
                 return plan.room.on(shape, [node])
     return spots
 
@@ -264,7 +266,7 @@ class Outlook:
             self._change(node, start, end, devices)
 
     def _pool(self, shape: Shape) -> list[tuple[list[int], list[int]]]:
-        """The nodes it may be on, those of one type together, and how it is dealt over them; best type first."""
+        """The nodes it may be on, one type at a time, and how it would be dealt over them."""
         known = self._pools.get(shape)
         if known is None:
             known = self._pools[shape] = []

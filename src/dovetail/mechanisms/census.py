@@ -60,8 +60,9 @@ def by_fit(view: View, place: Place, jobs: Sequence[JobView]) -> Plan:
                 spots = place(room, job)
         if spots is None:
             plan.deny(job, "Resources")
-        if spots is None or not plan.start(job, spots):
             full.add(shape)
+        else:
+            plan.start(job, spots)
     return plan
 
 

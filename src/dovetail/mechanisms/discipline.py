@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from dovetail.mechanisms.place import Place, packed
 from dovetail.model.job import Shape
-from dovetail.model.view import Plan, View
+from dovetail.model.view import JobView, Plan, View
 
 Discipline = Callable[[View, Place], Plan]
 
@@ -14,16 +14,9 @@ Discipline = Callable[[View, Place], Plan]
 def strict(view: View, place: Place = packed) -> Plan:
     """Stop at the first that does not fit: nobody overtakes."""
     plan = view.draft()
-    room = plan.room
-    while (job := view.queue.head()) is not None:
-        spots = place(room, job)
-        if spots is None:
-            plan.deny(job, "Resources")
-            if place is packed:
-                plan.stuck(job)
-            break
-        if not plan.start(job, spots):
-            break
+    job = start_in_order(view, plan, place)
+    if place is packed:
+        plan.rest(job)
     return plan
 
 
@@ -34,8 +27,12 @@ def skip(view: View, place: Place = packed) -> Plan:
     """
     plan = view.draft()
     room = plan.room
+    full: set[Shape] = set()
+    if place is packed:
+        plan.rest()
+    if start_in_order(view, plan, place) is None:
+        return plan
     shapes = None if view.moved else {job.shape for job in view.arrived}
-    full = set[Shape]()
     for job in view.queue.walk(shapes=shapes, fits=room.may_fit if place is packed else None):
         if job.shape in full:
             continue
@@ -46,3 +43,16 @@ def skip(view: View, place: Place = packed) -> Plan:
         else:
             plan.start(job, spots)
     return plan
+
+
+def start_in_order(view: View, plan: Plan, place: Place) -> JobView | None:
+    """Start from the front of the queue while it fits; the first that does not, if any."""
+    queue, room = view.queue, plan.room
+    while (job := queue.head()) is not None:
+        spots = place(room, job)
+        if spots is None:
+            plan.deny(job, "Resources")
+            return job
+        if not plan.start(job, spots):
+            return job
+    return None

@@ -16,7 +16,7 @@ def _arrival(job: JobView, now: int) -> int:
     return job.arrived_at
 
 
-arrival = Order(_arrival)
+arrival = Order(_arrival, fifo=True)
 
 
 def _declared(job: JobView, now: int) -> int:

@@ -2,8 +2,8 @@
 
 The multi-factor priority of batch schedulers: each factor lies between 0 and 1 and is multiplied by a weight.
 Age grows while a job waits, up to a limit. The fair-share factor is 2^(-usage/share): 1 for an account that
-used nothing, 1/2 for one that used just its share. Usage decays, so that what was taken a half-life ago counts
-half. Both usage and share are parts of the whole.
+used nothing, 1/2 for one that used just its share. Usage decays, so that what was taken a half-life ago
+counts half. Both usage and share are parts of the whole.
 """
 
 from __future__ import annotations

@@ -92,6 +92,7 @@ class Order:
     )
     until: Callable[[JobView, int], int | None] | None = None  # when its place changes by itself
     stage: Callable[[JobView, int], int] | None = None  # and to which stage then
+    fifo: bool = False  # whoever arrives later goes behind
     drifts: bool = False  # `yields` changes all the time: it is asked for when needed, and not indexed
 
 
@@ -171,7 +172,7 @@ class Plan(Protocol):
     def stop(self, job: JobView) -> None: ...
     def shift(self, job: JobView, spots: Spots, terms: Terms = FULL) -> bool: ...  # move, resize, share
     def deny(self, job: JobView, reason: str, detail: str = "") -> bool: ...  # why it waits; False
-    def stuck(self, job: JobView) -> None: ...  # nothing changes before something moves, or one comes before it
+    def rest(self, on: JobView | None = None) -> None: ...  # do not ask before a waiting job (this one) may fit
     def refuse(self, job: JobView, why: str) -> None: ...
     def accept(self, job: JobView, by: int) -> None: ...
     def demote(self, job: JobView, priority: int, why: str) -> None: ...

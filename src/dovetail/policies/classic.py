@@ -53,8 +53,9 @@ def sjf(
         order = smallest(by)
         serve = preemptive(order, nobody_overtakes=discipline == "strict")
         return Composed(order=order, serve=serve, place=PLACEMENTS[placement])
-    order = shortest if by == "duration" else smallest(by)
-    return Composed(order=_waiting(order), serve=DISCIPLINES[discipline], place=PLACEMENTS[placement])
+    # Nobody is displaced, so nothing need be kept of those who run: the key alone.
+    order = shortest if by == "duration" else Order(smallest(by).key)
+    return Composed(order=order, serve=DISCIPLINES[discipline], place=PLACEMENTS[placement])
 
 
 def srtf(
@@ -95,11 +96,6 @@ def _preempting(order: Order, discipline: str, placement: str, select: str) -> P
 
 def _micros(seconds: float | None) -> int | None:
     return None if seconds is None else micros(seconds)
-
-
-def _waiting(order: Order) -> Order:
-    """The order alone: nobody is ever displaced, so nothing need be kept of those who run."""
-    return Order(order.key)
 
 
 def priority(

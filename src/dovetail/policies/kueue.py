@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, replace
-from typing import Literal, NamedTuple, cast
+from typing import ClassVar, Literal, NamedTuple, cast
 
 from dovetail.mechanisms.place import Place
 from dovetail.mechanisms.pods import by_class, dealt, joined, spread, stacked, suits, tasks_in
@@ -48,6 +48,7 @@ class Admission:
     order: Order = by_class
     group: Callable[[JobView], Hashable] = _queue
     quantum: int | None = None
+    waives: ClassVar[frozenset[str]] = frozenset({"whole gangs"})  # until the timeout for their readiness
 
     def decide(self, view: View) -> Plan:
         plan = view.draft()
@@ -84,7 +85,7 @@ class _Cycle:
             more = dealt(plan.room, replace(job.shape, roles=()), missing, emptiest=self.policy.emptiest)
             if more and plan.shift(job, joined(spots, more)):
                 missing -= tasks_in(more, job.shape)
-            if missing <= 0:
+            if missing <= job.shape.tasks - _least(job):
                 del self.unready[name]
             elif now - since >= self.policy.ready_timeout:
                 plan.stop(job)
@@ -132,7 +133,7 @@ class _Cycle:
                 return plan.deny(job, "Resources")
         if not plan.start(job, spots):
             return False
-        if tasks_in(spots, job.shape) < job.shape.tasks:
+        if tasks_in(spots, job.shape) < _least(job):
             self.unready[job.id] = self.view.now
         else:
             self.requeued.pop(job.id, None)
@@ -182,6 +183,10 @@ class _Cycle:
 
     def _review(self, at: int) -> None:
         self.plan.review_at = at if self.plan.review_at is None else min(at, self.plan.review_at)
+
+
+def _least(job: JobView) -> int:
+    return min(job.traits.least or job.shape.tasks, job.shape.tasks)
 
 
 def _free(room: Room, shape: Shape) -> int:

@@ -1,8 +1,8 @@
 """Batch schedulers: Slurm and OpenPBS (Yoo, Jette and Grondona, "SLURM", JSSPP 2003).
 
-Jobs are ranked by a sum of factors (`mechanisms.score`) and served with backfill (`mechanisms.backfill`). Slurm
-has two passes: a quick one at every event, which starts jobs in order and stops at the first that does not
-fit, and a backfill pass that comes at most every 30 s and only if something happened since the last.
+Jobs are ranked by a sum of factors (`mechanisms.score`) and served with backfill (`mechanisms.backfill`).
+Slurm has two passes: a quick one at every event, which starts jobs in order and stops at the first that does
+not fit, and a backfill pass that comes at most every 30 s and only if something happened since the last.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from dovetail.mechanisms.score import Usage, Weights, fair_share, kept, multi_fa
 from dovetail.model.units import micros
 from dovetail.model.view import JobView, Order, Plan, Policy, View
 
+NOTHING_USED = Usage()
 WEEK = 604_800.0
 DAY = 86_400.0
 
@@ -25,7 +26,7 @@ DAY = 86_400.0
 class Ledger:
     """What is remembered: who used how much, and when the last backfill pass was."""
 
-    usage: Usage = Usage()
+    usage: Usage = NOTHING_USED
     passed_at: int | None = None
 
 
@@ -128,8 +129,8 @@ def slurm(
 ) -> Policy:
     """Fair-share priority with backfill around every job that waits (Yoo et al., JSSPP 2003).
 
-    Accounts are tenants, a QOS is a job's priority (as part of `qos_most`), `partitions` gives each partition's
-    factor from 0 to 1. `half_life=0` forgets nothing. The weights are those of the manual's example.
+    Accounts are tenants, a QOS is a job's priority (as part of `qos_most`), and `partitions` gives partitions
+    their factors from 0 to 1. `half_life=0` forgets nothing. The weights are those of the manual's example.
     Deviations: no preemption by partition or QOS; times are not rounded to a resolution; a job that outlives
     its declared length is not killed.
     """

@@ -12,7 +12,7 @@ from dovetail.mechanisms.pods import by_class, dealt, joined, tasks_in, without_
 from dovetail.mechanisms.quota import latest_first
 from dovetail.model.grant import Spots
 from dovetail.model.job import Shape
-from dovetail.model.units import micros
+from dovetail.model.units import WHOLE, micros
 from dovetail.model.view import JobView, Order, Plan, Policy, View
 
 
@@ -83,13 +83,15 @@ class _Session:
 
     def _make_room(self, job: JobView) -> bool:
         before: dict[JobView, Spots] = {}
-        for victim in sorted(self.view.running.values(), key=latest_first):
-            while (
-                victim.spots
-                and victim.traits.preemptible
-                and self._spare(victim)
-                and self._may_take(job, victim)
-            ):
+        victims = [
+            other
+            for other in self.view.running.values()
+            if other.traits.preemptible and self._spare(other) and self._may_take(job, other)
+        ]
+        if not self._worth_while(job, victims):
+            return False
+        for victim in sorted(victims, key=latest_first):
+            while victim.spots and self._spare(victim) and self._may_take(job, victim):
                 before.setdefault(victim, victim.spots)
                 self._drop_pod(victim)
                 if self._gang(job) is not None:
@@ -101,6 +103,11 @@ class _Session:
             else:
                 self.plan.shift(victim, spots)
         return False
+
+    def _worth_while(self, job: JobView, victims: list[JobView]) -> bool:
+        """Whether there would be GPUs enough, were all to give what they can spare: few trials fail then."""
+        wanted = _least(job) * job.shape.each * job.shape.milli
+        return wanted <= self.plan.room.free_gpus * WHOLE + sum(victim.held for victim in victims)
 
     def _may_take(self, job: JobView, victim: JobView) -> bool:
         if victim.tenant == job.tenant:

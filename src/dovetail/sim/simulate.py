@@ -5,19 +5,22 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from heapq import heappop
 
-from dovetail.core.core import Core, Step
-from dovetail.model.event import SUBMITTED, Event
+from dovetail.core.core import ARRIVALS, DEPARTURES, Core, Step
+from dovetail.model.event import FINISHED, SUBMITTED, Event
 from dovetail.model.job import Job
 from dovetail.sim.world import World
 
 FOREVER = 1 << 62
 
 
-def simulate(core: Core, world: World, jobs: Iterable[Job], until: int | None = None) -> Iterator[Step]:
+def simulate(
+    core: Core, world: World, jobs: Iterable[Job], until: int | None = None, *, every_step: bool = True
+) -> Iterator[Step]:
     """One step for each moment at which the core wants to hear something.
 
     `jobs` come in order of arrival. All that is due at one instant is handed over at once, so that the
-    policy is asked when everything of that instant is known.
+    policy is asked when everything of that instant is known. Unless `every_step` is wanted, what the core
+    defers is told together with what comes next: the same decisions in fewer steps.
     """
     heap, holds, submit, perform, handle = world.heap, world.holds, world.submit, world.perform, core.handle
     rounds = core.policy.quantum is not None
@@ -35,6 +38,20 @@ def simulate(core: Core, world: World, jobs: Iterable[Job], until: int | None = 
         if now == FOREVER or (until is not None and now > until):
             return
         events: list[Event] = []
+        if every_step:
+            pass
+        elif core.defers == DEPARTURES:
+            now = min(arrives, now if alarm == now else FOREVER, until or FOREVER)
+            while heap and heap[0][0] <= now:
+                event = heappop(heap)
+                if holds(event):
+                    events.append(event)
+                    if event[1] != FINISHED:
+                        now = event[0]
+            if now == FOREVER:
+                now = events[-1][0] if events else time
+        elif core.defers == ARRIVALS and heap:
+            now = min(heap[0][0], now if alarm == now else FOREVER)
         while heap and heap[0][0] <= now:
             event = heappop(heap)
             if holds(event):

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+from dovetail.core.active import ActiveJob
 from dovetail.core.core import Core, Step
 from dovetail.core.exits import Exits
 from dovetail.core.room import SLOTS, Room, numbers
@@ -187,7 +188,7 @@ def picture(core: Core) -> tuple[Any, ...]:
         core.exits.picture(),
         {name: load for name, load in core.used.items() if load},
         list(core.running),
-        {job.id: (job.save(), job.epoch, job.stage, job.timer and job.timer[0]) for job in core.jobs.values()},
+        {job.id: _facts(job) for job in core.jobs.values()},
         dict(core.calendar),
         dict(core.holds),
         [job.id for job in core.arrived],
@@ -195,6 +196,14 @@ def picture(core: Core) -> tuple[Any, ...]:
         core.alarm,
         repr(core.memory),
     )
+
+
+def _facts(job: ActiveJob) -> tuple[Any, ...]:
+    """What is true of a job; while it waits, nothing that its next start sets anew."""
+    always = (job.epoch, job.stage, job.stops, job.priority, job.promise, job.timer and job.timer[0])
+    if job.spots is None:
+        return (*always, job.done, job.service, job.executed, job.waiting_since)
+    return (*always, *job.save())
 
 
 # -- the books of somebody who sees events and actions only
@@ -317,7 +326,7 @@ class Audit:
             book.shrinks = not grown
             book.spots, book.terms = action.spots, action.terms
             book.live_at = max(book.live_at, now + book.job.traits.checkpoint.resize)
-        elif isinstance(action, Stop):
+        elif isinstance(action, Stop) and action.job in self.books:  # else it ended before it could be told
             book = self.books[action.job]
             self._stop(book, died=book.frozen or action.why == "node lost")
         self._rerate()

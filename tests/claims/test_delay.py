@@ -1,0 +1,87 @@
+"""Delay scheduling: a little patience buys a good place, too much or too little costs."""
+
+from __future__ import annotations
+
+from dovetail.core.room import Room
+from dovetail.mechanisms.relax import ANYWHERE, NODE, RACK, Localities
+from dovetail.model.grant import nodes_of
+from dovetail.model.job import Job, gang
+from dovetail.sim.run import Run
+from dovetail.testing.build import Profile, cluster, job, run
+from dovetail.testing.claims import claim, tells_apart
+
+TWO = cluster(nodes=2, gpus=4)
+
+
+def three_free_on_each(frees_at: float) -> list[Job]:
+    """From 100 s on three GPUs are free on each node; a gang of four runs half as fast when split."""
+    return [
+        job("fill a", gpus=3, seconds=100),
+        job("stays", gpus=1, seconds=1000),
+        job("fill b", gpus=3, seconds=100),
+        job("leaves", gpus=1, seconds=100 + frees_at),
+        job("gang", gpus=4, seconds=10, at=100, profile=Profile(split=2.0)),
+    ]
+
+
+@claim("delay-scheduling", "waiting 6 s for a node that empties after 5 s ends the job at 15 s, not at 20 s")
+def test_a_little_patience_pays() -> None:
+    def check(result: Run) -> None:
+        assert result.jct("gang") == [15.0]
+
+    jobs = three_free_on_each(5)
+    patient = run(jobs, TWO, "delay-scheduling", d_node=6.0)
+    hasty = run(jobs, TWO, "delay-scheduling", d_node=0.0)
+    tells_apart(check, patient, hasty)
+    assert hasty.jct("gang") == [20.0]
+
+
+@claim("delay-scheduling", "patience has an end: the job starts split after 6 s, and its delay is the price")
+def test_patience_ends() -> None:
+    def check(result: Run) -> None:
+        assert result.wait("gang") == [6.0]
+        assert result.jct("gang") == [26.0]
+
+    jobs = three_free_on_each(12)
+    relaxed = run(jobs, TWO, "delay-scheduling", d_node=6.0)
+    tells_apart(check, relaxed, run(jobs, TWO, "fifo"))  # packed and patient for ever: 22 s
+    assert run(jobs, TWO, "fifo").jct("gang") == [22.0]
+    assert run(jobs, TWO, "delay-scheduling", d_node=0.0).jct("gang") == [20.0]
+
+
+@claim("delay-scheduling", "whoever waits for a place holds up nobody: a later job starts at once")
+def test_others_pass_meanwhile() -> None:
+    jobs = [*three_free_on_each(12), job("later", gpus=2, seconds=3, at=101)]
+
+    def check(result: Run) -> None:
+        assert result.start("later") == 101
+
+    tells_apart(check, run(jobs, TWO, "delay-scheduling", d_node=6.0), run(jobs, TWO, "fifo"))
+
+
+def test_patience_stands_still_while_nothing_is_free() -> None:
+    """Until 103 s there are not even four GPUs to decline, so patience begins then."""
+    jobs = three_free_on_each(30)
+    jobs[2] = job("fill b", gpus=3, seconds=103)
+    assert run(jobs, TWO, "delay-scheduling", d_node=6.0).wait("gang") == [9.0]
+
+
+def test_from_a_node_to_a_rack_to_anywhere() -> None:
+    """Two racks of two nodes, one GPU free on each node."""
+    racks = cluster(nodes=4, gpus=2, racks=2)
+    room = Room(racks)
+    for node in range(4):
+        room.take(((node, 1, 1000, 0, 0),))
+    places = Localities(room)
+    assert places.place(gang(2), NODE) is None
+    assert nodes_of(places.place(gang(2), RACK) or ()) == {0, 1}
+    assert places.best(gang(3)) == RACK
+    assert places.place(gang(3), RACK) is None
+    assert places.place(gang(3), ANYWHERE) is not None
+    assert places.best(gang(5)) == ANYWHERE
+
+
+def test_a_second_delay_before_the_rack_is_given_up() -> None:
+    racks = cluster(nodes=2, gpus=4, racks=2)
+    split = run(three_free_on_each(100), racks, "delay-scheduling", d_node=6.0, d_rack=4.0)
+    assert split.wait("gang") == [10.0]

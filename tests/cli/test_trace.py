@@ -1,0 +1,35 @@
+"""`dovetail trace`: info, generate, convert."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+from typer.testing import Result
+
+from dovetail.traces import load_trace
+
+Dove = Callable[..., Result]
+
+
+def test_info_says_what_a_trace_is_like(dove: Dove) -> None:
+    text = dove("trace info five.csv --gpus 8").stdout
+    assert text.startswith("five: 5 jobs over 0 s, 32.8 GPU-hours")
+    said = json.loads(dove("trace info five.csv --json").stdout)
+    assert (said["jobs"], said["tenants"], said["sizes"]) == (5, 2, {"1": 2, "2": 2, "4": 1})
+
+
+def test_generate_writes_the_same_jobs_for_the_same_seed(dove: Dove, folder: Path) -> None:
+    command = "trace generate --like philly --jobs 40 --gpus 16 --load 0.8 --seed 3"
+    result = dove(f"{command} -o made.csv")
+    assert result.exit_code == 0
+    assert result.stdout.startswith("made.csv: 40 jobs over ")
+    assert "load 0.80 on 16 GPUs" in result.stdout
+    assert dove(command).stdout == (folder / "made.csv").read_text(), "piped, it is the same text"
+
+
+def test_convert_keeps_the_jobs(dove: Dove, folder: Path) -> None:
+    assert dove("trace convert five.csv five.jsonl.gz").exit_code == 0
+    assert dove("trace convert five.jsonl.gz again.csv --format jsonl").exit_code == 0
+    assert load_trace("again.csv").jobs == load_trace("five.csv").jobs
