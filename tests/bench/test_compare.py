@@ -42,7 +42,7 @@ def test_other_seeds_draw_whole_days() -> None:
 def test_short_traces_are_cut_finer_and_bursts_drawn_by_job() -> None:
     short = [job(str(n), minutes=5, at=600 * n) for n in range(50)]
     made = resampled(short, 3)
-    assert 0 < len(made)
+    assert made
     assert made[-1].arrived_at <= short[-1].arrived_at + 600 * 10**6
     burst = [job(str(n), minutes=5) for n in range(20)]
     drawn = resampled(burst, 3)
@@ -77,7 +77,7 @@ def comparison(seeds: int = 1, *policies: str) -> Comparison:
 
 def test_the_best_is_marked_and_only_if_there_is_one() -> None:
     found = comparison()
-    assert found.best(MEAN) == {"srtf"}
+    assert set(found.best(MEAN)) == {"srtf"}
     utilization = next(column for column in COLUMNS if column.key == "utilization")
     assert found.best(utilization) == frozenset(), "all are equal"
     assert comparison(1, "fifo").best(MEAN) == frozenset()
@@ -101,9 +101,9 @@ def test_pairs_tell_what_overlapping_intervals_cannot() -> None:
         return replace(found, labels=tuple(means), results=results)  # type: ignore[arg-type]
 
     sure = grid(a=[10.0, 100.0, 1000.0], b=[11.0, 101.5, 1001.0])
-    assert (sure.best(MEAN), sure.level(MEAN)) == ({"a"}, frozenset())
+    assert [set(sure.best(MEAN)), set(sure.level(MEAN))] == [{"a"}, set()]
     unsure = grid(a=[10.0, 100.0, 1000.0], b=[50.0, 90.0, 1020.0])
-    assert (unsure.best(MEAN), unsure.level(MEAN)) == ({"a"}, {"b"})
+    assert [set(unsure.best(MEAN)), set(unsure.level(MEAN))] == [{"a"}, {"b"}]
 
 
 def test_progress_is_told_run_by_run() -> None:

@@ -54,10 +54,15 @@ def test_small_jobs_are_packed(seed: int) -> None:
     on = cluster(nodes=8, gpus=8)
     jobs = [job(f"j{i}", hours=1) for i in range(8)]
 
-    def check(result: Run) -> None:
-        assert len({node for held in result.stretches for node in nodes_of(held.spots)}) == 1
+    def nodes(result: Run) -> int:
+        return len({node for held in result.stretches for node in nodes_of(held.spots)})
 
-    tells_apart(check, run(jobs, on, "ffdl", seed=seed), run(jobs, on, "k8s-default", score="spread"))
+    def check(result: Run) -> None:
+        assert nodes(result) == 1
+
+    spread = run(jobs, on, "k8s-default", score="spread")
+    tells_apart(check, run(jobs, on, "ffdl", seed=seed), spread)
+    assert nodes(spread) == 8
 
 
 @claim("ffdl", "after a node fails its jobs resume from their last checkpoint: at most one period is lost")

@@ -335,7 +335,11 @@ def _mapped(
     """
     if min(workers, len(cells)) < 2 or "fork" not in multiprocessing.get_all_start_methods():
         for cell in cells:
-            yield work(cell, _teller(progress, cell))
+            tell = _teller(progress, cell)
+            result = work(cell, tell)
+            if tell:
+                tell(1.0)
+            yield result
         return
     context = multiprocessing.get_context("fork")
     gc.collect()

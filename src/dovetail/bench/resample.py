@@ -49,7 +49,10 @@ class Given:
 
     @property
     def varies(self) -> str:
-        return "seed 0 is the trace itself, the others draw its days anew with replacement"
+        jobs = self.trace.jobs
+        days = jobs and jobs[-1].arrived_at - jobs[0].arrived_at >= FORTNIGHT * DAY
+        parts = "days" if days else "parts (fourteen of equal length)"
+        return f"seed 0 is the trace itself, the others draw its {parts} anew with replacement"
 
     def jobs(self, seed: int) -> list[Job]:
         return resampled(self.trace.jobs, seed)
@@ -85,7 +88,7 @@ def resampled(jobs: list[Job], seed: int) -> list[Job]:
     rng = Random(seed)
     if span == 0:
         return [_moved(rng.choice(jobs), 0, place) for place in range(len(jobs))]
-    length = DAY if span >= FORTNIGHT * DAY else max(span // FORTNIGHT, 1)
+    length = DAY if span >= FORTNIGHT * DAY else span // FORTNIGHT + 1
     blocks: list[list[Job]] = [[] for _ in range(span // length + 1)]
     for job in jobs:
         blocks[(job.arrived_at - first) // length].append(job)

@@ -120,6 +120,7 @@ def compare(
 def _progress(entrants: list[Entrant], seeds: int) -> Iterator[Progress | None]:
     """A bar on a terminal, nothing elsewhere. It has no thread of its own: the runs fork."""
     import sys
+    import time
 
     if not sys.stderr.isatty():
         yield None
@@ -139,9 +140,14 @@ def _progress(entrants: list[Entrant], seeds: int) -> Iterator[Progress | None]:
         transient=True,
     )
     task = bar.add_task("", total=total)
+    drawn_at = 0.0
 
     def progress(label: str, seed: int, share: float) -> None:
+        nonlocal drawn_at
         shares[label, seed] = share
+        if time.monotonic() < drawn_at + 0.1:
+            return
+        drawn_at = time.monotonic()
         done = sum(1 for value in shares.values() if value >= 1.0)
         bar.update(task, completed=sum(shares.values()), description=f"{done} of {total} runs")
         bar.refresh()
@@ -213,11 +219,11 @@ def _print(found: Comparison, report: Path | None) -> None:
         rows.append(cells)
     say(aligned([[cells[0], *(f"{cell} " for cell in cells[1:])] for cells in top] + rows))
     say()
-    told = "* best of its column"
+    if len(found.labels) > 1:
+        level = "   ~ not told apart from the best (pairs, 95 %)" if found.seeds > 1 else ""
+        say(f"* best of its column{level}")
     if found.seeds > 1:
-        told += "   ~ not told apart from the best (pairs, 95 %)"
-        told += f"\n{found.varies}"
-    say(told)
+        say(found.varies)
     if report is not None:
         say(f"look at it:  {report}")
     else:
@@ -243,5 +249,6 @@ def _cell(found: Comparison, label: str, column: Column, size: float) -> str:
     interval = found.interval(label, column)
     if interval is None:
         return "-"
-    text = figure(interval.mean / size)
+    whole = column.unit == "count" and interval.mean == int(interval.mean)
+    text = f"{interval.mean:,.0f}" if whole else figure(interval.mean / size)
     return text if interval.half is None else f"{text} ± {figure(interval.half / size)}"

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from heapq import heappop, heappush
 from typing import NamedTuple, cast
 
-from dovetail.core.active import ActiveJob
+from dovetail.core.active import ActiveJob, Saved
 from dovetail.core.draft import Draft, More, Note
 from dovetail.core.exits import Exits
 from dovetail.core.queue import Queue
@@ -155,22 +155,24 @@ class Core:
         if self._clocked:
             self._ring(now)
         rests = self._rests
-        if rests is False:
-            if not (self.moved or self.arrived):
-                self._look_ahead()
-                return _new(Step, (number, now, events, False, actions))
-        elif not self._worth_asking(rests):
-            self._look_ahead()
+        if not (self.moved or self.arrived) if rests is False else not self._worth_asking(rests):
+            if rests is True:
+                self.defers = NOTHING
+            if self._clocked:
+                self.alarm = self._next_alarm()
             return _new(Step, (number, now, events, False, actions))
         if self._quantum is not None and now % self._quantum:
             self._round_due = now - now % self._quantum + self._quantum
-            self._look_ahead()
+            self.alarm = self._next_alarm()
             return _new(Step, (number, now, events, False, actions))
         draft: Draft = self.policy.decide(self)  # type: ignore[assignment]  # ours, handed out as a plan
-        self._rests = draft.rests
         self.memory = draft.memory
         if draft.touched:
-            self._enact(draft, actions)
+            if draft.displaces or self._releasing:
+                self._enact(draft.touched, actions)
+            else:
+                for job in draft.touched:
+                    self._issue(job, actions)
         if draft.more is not None:
             self._commit_more(draft.more, actions)
         if draft.review_at is not None:
@@ -178,31 +180,27 @@ class Core:
                 raise PlanError(f"a review at {draft.review_at} is not after now, {now}")
             self._clocked = True
         self._review_at = draft.review_at
-        self._round_due = None
-        if self.arrived:
-            self.arrived = []
-        self.moved = False
-        self._look_ahead()
-        return _new(Step, (number, now, events, True, actions))
-
-    def _worth_asking(self, rests: ActiveJob | bool) -> bool:
-        """Whether a policy that rests might start something now."""
-        if rests is True:
-            return self.queue.any_shape(self.room.may_fit)
-        stuck = self.queue.head()
-        return stuck is not rests or (stuck is not None and self.room.may_fit(stuck.shape))
-
-    def _look_ahead(self) -> None:
-        """When to be called next, and what need not be told before something else is."""
-        if self._clocked or self._round_due is not None:
-            self.alarm = self._next_alarm()
-        rests = self._rests
+        self._rests = rests = draft.rests
         if rests is False:
             self.defers = NOTHING
         elif rests is True:
             self.defers = NOTHING if self.queue else DEPARTURES
         else:
             self.defers = ARRIVALS if self._order.fifo else NOTHING
+        self.arrived = []
+        self.moved = False
+        if self._clocked or self._quantum is not None:
+            self._round_due = None
+            self.alarm = self._next_alarm()
+        return _new(Step, (number, now, events, True, actions))
+
+    def _worth_asking(self, rests: ActiveJob | bool) -> bool:
+        """Whether a policy that rests might start something now."""
+        if rests is True:
+            waiting = len(self.queue)
+            return waiting > 0 and (waiting == len(self.arrived) or self.queue.any_shape(self.room.may_fit))
+        first = self.queue.head()
+        return first is not rests or (first is not None and self.room.may_fit(first.shape))
 
     def wake(self, time: int) -> int:
         """When the core wants to hear of something that happens at `time`: then, or at the round's end."""
@@ -519,13 +517,13 @@ class Core:
                 self.room.close(node)
                 self.exits.touch(node)
 
-    def _enact(self, draft: Draft, actions: list[Action]) -> None:
+    def _enact(self, touched: Mapping[ActiveJob, Saved | None], actions: list[Action]) -> None:
         """Stops first, then what shrinks, then what grows and starts, each as soon as its devices are free."""
         starting: list[ActiveJob] = []
         growing: list[ActiveJob] = []
         before: dict[ActiveJob, Spots] = {}
         until = self._order.until
-        for job, saved in draft.touched.items():
+        for job, saved in touched.items():
             new = job.spots
             if saved is None:  # it waited before
                 if new is not None:
@@ -565,8 +563,6 @@ class Core:
             else:
                 self._resize(job, actions)
         for job in starting:
-            if self.calendar:
-                self.calendar.pop(job.id, None)
             if self._releasing and (blockers := self._blockers(job)):
                 job.awaiting = blockers
                 for other in blockers:
@@ -586,6 +582,8 @@ class Core:
         job.epoch += 1
         if job.first_start is None:
             job.first_start = now
+        if self.calendar:
+            self.calendar.pop(job.id, None)
         actions.append(_new(Start, (job.id, job.epoch, spots, job.terms)))
         if self._order.until is not None:
             self._arm(job)

@@ -44,6 +44,7 @@ class Draft:
 
     __slots__ = (
         "_core",
+        "displaces",
         "memory",
         "more",
         "notes",
@@ -60,6 +61,7 @@ class Draft:
         self.notes = notes  # kept only while somebody asks why
         self.more: More | None = None
         self.rests: ActiveJob | bool = False
+        self.displaces = False
 
     @property
     def room(self) -> Room:
@@ -97,6 +99,7 @@ class Draft:
             raise PlanError(f"job {job.id} cannot be stopped: it does not run")
         if mine not in self.touched:
             self.touched[mine] = mine.save()
+        self.displaces = True
         core.leave(mine)
         core.room.give(mine.spots)
         mine.end(core.now)
@@ -125,6 +128,7 @@ class Draft:
             raise
         if mine not in self.touched:
             self.touched[mine] = mine.save()
+        self.displaces = True
         core.leave(mine)
         mine.settle(core.now)
         mine.spots, mine.terms, mine.held = spots, terms, load_of(spots)

@@ -75,14 +75,17 @@ class Exits:
         """The node's capacity changed."""
         self._dirty.add(node)
 
-    def relief(self, shape: Shape) -> Relief | None:
-        """The nodes where this gang of whole GPUs would fit first; the key is that of the last to leave."""
+    def relief(self, shape: Shape, below: Key | None = None) -> Relief | None:
+        """The nodes where this gang of whole GPUs would fit first; the key is that of the last to leave.
+
+        With `below`, only if all who leave have smaller keys than that.
+        """
         best: Relief | None = None
         for kind in self._room.kinds(shape.types):
             cuts = self._room.cuts(kind, shape.tasks)
             if not cuts:
                 continue
-            found = self._on_one(kind, cuts[0]) if len(cuts) == 1 else self._on_many(kind, cuts)
+            found = self._on_one(kind, cuts[0], below) if len(cuts) == 1 else self._on_many(kind, cuts, below)
             if found is not None and (best is None or found.key < best.key):
                 best = found
         return best
@@ -95,14 +98,13 @@ class Exits:
     def picture(self) -> list[dict[int, tuple[Key, int]]]:
         return [{seq: (key, count) for seq, (key, count, _) in jobs.items()} for jobs in self._at]
 
-    def _on_one(self, kind: int, want: int) -> Relief | None:
-        ladder = self._refreshed(kind, want)
-        top = self._top(ladder)
-        if top is None:
+    def _on_one(self, kind: int, want: int, below: Key | None) -> Relief | None:
+        top = self._top(self._refreshed(kind, want))
+        if top is None or (below is not None and not top[0] < below):
             return None
         return Relief(top[0], ((top[1], want),), self._leavers(top[1], want))
 
-    def _on_many(self, kind: int, cuts: Sequence[int]) -> Relief | None:
+    def _on_many(self, kind: int, cuts: Sequence[int], below: Key | None) -> Relief | None:
         taken: list[tuple[_Ladder, tuple[Key, int]]] = []
         chosen: dict[int, int] = {}
         last: Key = NOBODY
@@ -111,7 +113,7 @@ class Exits:
                 ladder = self._refreshed(kind, want)
                 while (top := self._top(ladder)) is not None and top[1] in chosen:
                     taken.append((ladder, heappop(ladder.heap)))
-                if top is None:
+                if top is None or (below is not None and not top[0] < below):
                     return None
                 taken.append((ladder, heappop(ladder.heap)))
                 chosen[top[1]] = want

@@ -80,7 +80,7 @@ class Queue:
         if not skip and self._first is not None:
             return self._first[2]
         best: Entry | None = None
-        emptied = False
+        empty = 0
         for shape, _, heap in self._flat:
             if skip and shape in skip:
                 continue
@@ -93,8 +93,8 @@ class Queue:
                 heappop(heap)
                 self._stale -= 1
             else:
-                emptied = True
-        if emptied:
+                empty += 1
+        if empty > 16:
             self._tidy()
         if best is None:
             return None
@@ -119,13 +119,12 @@ class Queue:
         lane = self._lanes.get(shape)
         if lane is None:
             return {}
-        emptied = False
         for heap in lane.values():
             self._peel(heap)
-            emptied = emptied or not heap
-        if emptied:
-            self._tidy()
-        return lane
+        if all(lane.values()):
+            return lane
+        self._tidy()
+        return self._lanes.get(shape, {})
 
     def walk(
         self,
@@ -140,7 +139,6 @@ class Queue:
         a shape that does not `fits` is left out, and falls out as soon as it does not any more.
         """
         heads: list[tuple[Any, Key, int, ActiveJob, Heap]] = []
-        emptied = False
         for shape, _, heap in self._flat:
             if (shapes is not None and shape not in shapes) or (fits is not None and not fits(shape)):
                 continue
@@ -150,10 +148,6 @@ class Queue:
             if heap:
                 key, seq, job = heap[0]
                 heads.append((() if rank is None else rank(job), key, seq, job, heap))
-            else:
-                emptied = True
-        if emptied:
-            self._tidy()
         if len(heads) > 1:
             heapify(heads)
         while heads:

@@ -48,6 +48,7 @@ class Room:
         "_cuts",
         "_filled",
         "_free",
+        "_home",
         "_kind",
         "_kinds",
         "_memory",
@@ -55,7 +56,6 @@ class Room:
         "_parts",
         "_size",
         "_slots",
-        "_total",
         "cluster",
     )
 
@@ -74,9 +74,7 @@ class Room:
             self._buckets[self._kind[i]][node.gpus] |= 1 << i
         self._filled = [sum(1 << n for n, nodes in enumerate(b) if nodes) for b in self._buckets]  # not empty
         self._size = [max(n for n, nodes in enumerate(b) if nodes) for b in self._buckets]  # of the largest node
-        self._total = [0] * len(kinds)
-        for i, node in enumerate(cluster.nodes):
-            self._total[self._kind[i]] += node.gpus
+        self._home = [(kind, 1 << i, self._buckets[kind]) for i, kind in enumerate(self._kind)]
         self._parts: dict[tuple[int, int], int] = {}  # (node, device) -> milli left
         self._slots: dict[tuple[int, int], int] = {}  # (node, device) -> free slots, once sliced
         self._kinds: dict[tuple[str, ...], tuple[int, ...]] = {}
@@ -86,7 +84,7 @@ class Room:
 
     @property
     def free_gpus(self) -> int:
-        return sum(self._total)
+        return sum(n * nodes.bit_count() for b in self._buckets for n, nodes in enumerate(b))
 
     def free_on(self, node: int) -> int:
         return self._free[node] if self._open[node] else 0
@@ -133,7 +131,7 @@ class Room:
                         mask = self._free[node]
                         return ((node, mask if count == tasks else lowest(mask, tasks), WHOLE, 0, 0),)
                     filled &= filled - 1
-                if tasks > self._size[kind] and self._total[kind] >= tasks and (cuts := self.cuts(kind, tasks)):
+                if tasks > self._size[kind] and (cuts := self.cuts(kind, tasks)):
                     spots = self._by_cuts(kind, cuts, avoid)
                     if spots is not None:
                         return spots
@@ -189,19 +187,20 @@ class Room:
 
     def take(self, spots: Spots) -> None:
         """Hold these spots; what is not free cannot be held."""
-        for i, (node, devices, share, cpus, memory) in enumerate(spots):
+        for spot in spots:
+            node, devices, share, cpus, memory = spot
             free = self._free[node]
             if share == WHOLE and free & devices == devices and self._open[node]:
                 self._move(node, free, free ^ devices)
             elif not self._take_part(node, devices, share):
-                self.give(spots[:i])
-                raise PlanError(self._overfilled(spots[i]))
+                self.give(spots[: spots.index(spot)])
+                raise PlanError(self._overfilled(spot))
             if cpus or memory:
                 self._cpus[node] -= cpus
                 self._memory[node] -= memory
                 if self._cpus[node] < 0 or self._memory[node] < 0:
-                    self.give(spots[: i + 1])
-                    raise PlanError(self._overfilled(spots[i]))
+                    self.give(spots[: spots.index(spot) + 1])
+                    raise PlanError(self._overfilled(spot))
 
     def give(self, spots: Spots) -> None:
         """Let go of these spots."""
@@ -219,13 +218,11 @@ class Room:
         """Take no more work there: lost, drained or switched off."""
         if self._open[node]:
             self._toggle(node)
-            self._total[self._kind[node]] -= self._free[node].bit_count()
             self._open[node] = False
 
     def open(self, node: int) -> None:
         if not self._open[node]:
             self._toggle(node)
-            self._total[self._kind[node]] += self._free[node].bit_count()
             self._open[node] = True
 
     def picture(self) -> tuple[object, ...]:
@@ -233,7 +230,6 @@ class Room:
         return (
             list(self._free),
             [list(b) for b in self._buckets],
-            list(self._total),
             list(self._filled),
             list(self._cpus),
             list(self._memory),
@@ -254,16 +250,14 @@ class Room:
     def _move(self, node: int, old: int, new: int) -> None:
         self._free[node] = new
         if self._open[node]:
-            kind, bit = self._kind[node], self._bit[node]
-            buckets = self._buckets[kind]
+            kind, bit, buckets = self._home[node]
             before, after = old.bit_count(), new.bit_count()
+            buckets[after] |= bit
             buckets[before] = left = buckets[before] ^ bit
-            buckets[after] ^= bit
-            self._total[kind] += after - before
             if left:
                 self._filled[kind] |= 1 << after
             else:
-                self._filled[kind] = (self._filled[kind] ^ 1 << before) | 1 << after
+                self._filled[kind] = (self._filled[kind] | 1 << after) ^ 1 << before
 
     def _overfilled(self, spot: Spot) -> str:
         node, devices, share, cpus, memory = spot
@@ -295,7 +289,7 @@ class Room:
 
     def _general(self, shape: Shape, avoid: int, *, split: bool) -> Spots | None:
         """Any shape: one node if the empty cluster would have one for it, else the fewest."""
-        for kind in self.kinds(shape.types) if shape.each else range(len(self._total)):
+        for kind in self.kinds(shape.types) if shape.each else range(len(self._buckets)):
             nodes = [n for n in self._candidates(shape, kind) if not avoid >> n & 1]
             fullest_first = sorted(nodes, key=lambda n: (self._free[n].bit_count(), self._left_on(n), n))
             for node in fullest_first:

@@ -20,7 +20,8 @@ def preemptive(order: Order, *, nobody_overtakes: bool = False) -> Callable[[Vie
 
     def serve(view: View, place: Place = packed) -> Plan:
         plan = view.draft()
-        room, blocked = plan.room, set[Shape]()
+        room = plan.room
+        blocked: set[Shape] = set()
         # A shape that could not be helped before cannot be now, unless something moved or a better job came.
         tried = None if view.moved else {job.shape for job in view.arrived}
         while (job := view.queue.head(blocked)) is not None:
@@ -47,8 +48,8 @@ def displace(view: View, plan: Plan, order: Order, job: JobView, place: Place) -
     assert order.limit is not None
     limit = order.limit(job, view.now)
     if job.shape.plain and not order.drifts and packs(place, job):
-        relief = view.exits.relief(job.shape)
-        if relief is None or not relief.key < limit:
+        relief = view.exits.relief(job.shape, limit)
+        if relief is None:
             return ()
         for other in relief.jobs:
             plan.stop(other)

@@ -110,7 +110,7 @@ class Relief(Protocol):
 class Exits(Protocol):
     """Running jobs by the order in which they leave (or yield), per node. Kept for policies with `yields`."""
 
-    def relief(self, shape: Shape) -> Relief | None: ...
+    def relief(self, shape: Shape, below: Key | None = None) -> Relief | None: ...  # only who yields below
     def free_by(self, node: int, key: Key) -> int: ...  # devices free once all up to this key have left
 
 

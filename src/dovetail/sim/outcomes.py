@@ -30,11 +30,18 @@ class Outcomes:
         """A row for a new job."""
         row = len(self.job)
         self.job.append(job)
-        self.start.append(NEVER)
-        self.finish.append(NEVER)
-        self.executed.append(0)
-        self.stops.append(0)
+        if row >= len(self.start):
+            self._grow(max(1_024, row))
         return row
+
+    def _grow(self, rows: int) -> None:
+        for column, value in ((self.start, NEVER), (self.finish, NEVER), (self.executed, 0), (self.stops, 0)):
+            column.extend(array("q", [value]) * rows)
+
+    def trim(self) -> None:
+        """Cut the columns to the rows there are."""
+        for column in (self.start, self.finish, self.executed, self.stops):
+            del column[len(self.job) :]
 
     @property
     def id(self) -> Sequence[str]:

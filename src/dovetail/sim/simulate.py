@@ -28,34 +28,33 @@ def simulate(
     upcoming = next(arrivals, None)
     arrives = upcoming.arrived_at if upcoming is not None else FOREVER
     while True:
-        time = heap[0][0] if heap else FOREVER
+        now = time = heap[0][0] if heap else FOREVER
         if arrives < time:
-            time = arrives
-        now = core.wake(time) if rounds and time != FOREVER else time
+            now = arrives
+        merging = False
+        if rounds and now != FOREVER:
+            now = core.wake(now)
+        elif every_step:
+            pass
+        elif core.defers == DEPARTURES:
+            if arrives != FOREVER:
+                now, merging = arrives, True
+        elif core.defers == ARRIVALS and heap:
+            now = time
         alarm = core.alarm
         if alarm is not None and alarm < now:
             now = alarm
-        if now == FOREVER or (until is not None and now > until):
+        if until is not None and now > until:
+            return
+        if now == FOREVER:
             return
         events: list[Event] = []
-        if every_step:
-            pass
-        elif core.defers == DEPARTURES:
-            now = min(arrives, now if alarm == now else FOREVER, until or FOREVER)
-            while heap and heap[0][0] <= now:
-                event = heappop(heap)
-                if holds(event):
-                    events.append(event)
-                    if event[1] != FINISHED:
-                        now = event[0]
-            if now == FOREVER:
-                now = events[-1][0] if events else time
-        elif core.defers == ARRIVALS and heap:
-            now = min(heap[0][0], now if alarm == now else FOREVER)
         while heap and heap[0][0] <= now:
             event = heappop(heap)
             if holds(event):
                 events.append(event)
+                if merging and event[1] != FINISHED:
+                    now = event[0]
         while arrives <= now and upcoming is not None:
             submit(upcoming)
             events.append((arrives, SUBMITTED, upcoming.id, 0, upcoming))

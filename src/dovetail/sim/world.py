@@ -91,7 +91,7 @@ class World:
 
     def holds(self, event: Event) -> bool:
         """Whether a foretold event still happens: predictions outdated since are dropped here."""
-        time, kind, subject, epoch, _ = event
+        time, kind, subject, epoch, fact = event
         if kind <= FAILED:  # or finished
             run = self._jobs.get(subject)
             if run is None or run.due != time or run.epoch != epoch:
@@ -108,6 +108,9 @@ class World:
                 self._vacate(time, run)
             run.spots, run.due, run.since = None, -1, time
             return True
+        if kind == PROGRESSED:  # two at one instant: only the last rate is true
+            run = self._jobs.get(subject)
+            return run is not None and run.epoch == epoch and run.spots is not None and run.rate == fact[1]
         if kind == NODE_LOST:
             self._down.add(subject)
             self._freeze(time, subject)
@@ -145,7 +148,9 @@ class World:
         job = run.job
         traits = job.traits
         run.epoch, run.spots, run.terms = epoch, spots, terms
-        run.load = load = load_of(spots)
+        spot = spots[0]
+        load = spot[1].bit_count() * spot[2] if len(spots) == 1 and spot[2] > 0 else load_of(spots)
+        run.load = load
         run.live_at = run.since = now
         if epoch > 1:
             restore = traits.checkpoint.restore
@@ -215,6 +220,7 @@ class World:
 
     def settle(self, now: int) -> list[str]:
         """Count what is held up to now, at the end of a run; who holds it."""
+        self.outcomes.trim()
         holding = [job_id for job_id, run in self._jobs.items() if run.spots is not None]
         for job_id in holding:
             self._let_go(now, self._jobs[job_id])
