@@ -35,7 +35,7 @@ from dovetail.model.event import (
 )
 from dovetail.model.grant import Spots
 from dovetail.model.job import Job, Shape
-from dovetail.model.view import Policy, Reservation
+from dovetail.model.view import Key, Policy, Reservation
 
 _new = tuple.__new__  # a step and a start at every turn: their own constructors take twice as long
 
@@ -252,7 +252,14 @@ class Core:
         else:
             self.used[tenant] = self.used.get(tenant, 0) + held
         if self._yields is not None:
-            self.exits.add(job, self._yields(job, self.now) if job.spec.traits.preemptible else None)
+            self.exits.add(job, self._exit_key(job))
+
+    def _exit_key(self, job: ActiveJob) -> Key | None:
+        """Where it stands among those who leave; nobody displaces one who may not be preempted."""
+        assert self._yields is not None
+        if job.spec.traits.preemptible or self._order.limit is None:
+            return self._yields(job, self.now)
+        return None
 
     def leave(self, job: ActiveJob) -> None:
         """A job holds its spots no more."""
@@ -394,7 +401,7 @@ class Core:
         job.settle(time)
         job.done, job.rate = fact
         if self._yields is not None:
-            self.exits.add(job, self._yields(job, time) if job.spec.traits.preemptible else None)
+            self.exits.add(job, self._exit_key(job))
         if self._order.until is not None:
             self._arm(job)
         self.moved = True
@@ -489,7 +496,7 @@ class Core:
             self.arrived.append(job)
         elif self._yields is not None:
             self.exits.remove(job)
-            self.exits.add(job, self._yields(job, self.now) if job.spec.traits.preemptible else None)
+            self.exits.add(job, self._exit_key(job))
         self._arm(job)
         self.moved = True
 
@@ -517,19 +524,18 @@ class Core:
                 self.room.close(node)
                 self.exits.touch(node)
 
-    def _enact(self, touched: Mapping[ActiveJob, Saved | None], actions: list[Action]) -> None:
+    def _enact(self, touched: Mapping[ActiveJob, Saved], actions: list[Action]) -> None:
         """Stops first, then what shrinks, then what grows and starts, each as soon as its devices are free."""
         starting: list[ActiveJob] = []
         growing: list[ActiveJob] = []
         before: dict[ActiveJob, Spots] = {}
         until = self._order.until
         for job, saved in touched.items():
-            new = job.spots
-            if saved is None:  # it waited before
+            new, old, old_terms = job.spots, saved[0], saved[1]
+            if old is None:
                 if new is not None:
                     starting.append(job)
                 continue
-            old, old_terms = saved[0], saved[1]
             if old == new and old_terms == job.terms:
                 job.restore(saved)  # stopped and put back: nothing happened
                 continue

@@ -55,7 +55,7 @@ class Draft:
 
     def __init__(self, core: Core, notes: list[Note] | None = None) -> None:
         self._core = core
-        self.touched: dict[ActiveJob, Saved | None] = {}  # with what it had before; None: it waited
+        self.touched: dict[ActiveJob, Saved] = {}  # each with what it had before
         self.review_at: int | None = None
         self.memory = core.memory
         self.notes = notes  # kept only while somebody asks why
@@ -85,7 +85,7 @@ class Draft:
             return self.deny(job, "QOSMaxGRESPerUser", f"tenant {mine.tenant} is at its limit")
         core.room.take(spots)
         if mine not in self.touched:
-            self.touched[mine] = None
+            self.touched[mine] = mine.save()
         core.queue.remove(mine)
         mine.begin(core.now, spots, terms)
         core.enter(mine)
@@ -216,10 +216,7 @@ class Draft:
                 core.room.give(job.spots)
         for job, saved in self.touched.items():
             waited = job.spots is None
-            if saved is None:
-                job.spots, job.held = None, 0
-            else:
-                job.restore(saved)
+            job.restore(saved)
             if job.spots is not None:
                 core.room.take(job.spots)
                 core.enter(job)

@@ -15,6 +15,7 @@ from heapq import heapify, heappop, heappush
 from typing import TYPE_CHECKING
 
 from dovetail.model.job import Shape
+from dovetail.model.units import WHOLE
 from dovetail.model.view import Key
 
 if TYPE_CHECKING:
@@ -58,8 +59,8 @@ class Exits:
     def add(self, job: ActiveJob, key: Key | None) -> None:
         """A job runs now; a key of None says that it never leaves for others."""
         assert job.spots is not None
-        for node, devices, _, _, _ in job.spots:
-            if key is not None and devices:
+        for node, devices, share, _, _ in job.spots:
+            if key is not None and devices and share == WHOLE:  # a shared device is not free when one leaves
                 mine = self._at[node].get(job.seq)
                 count = devices.bit_count() + (mine[1] if mine else 0)
                 self._at[node][job.seq] = (key, count, job)

@@ -34,12 +34,13 @@ class Incident:
 class Running:
     """The truth about one job."""
 
-    __slots__ = ("done", "due", "epoch", "job", "live_at", "load", "rate", "row", "since", "spots", "terms")
+    __slots__ = ("done", "due", "epoch", "job", "live_at", "load", "rate", "row", "saved", "since", "spots", "terms")
 
     def __init__(self, job: Job, row: int) -> None:
         self.job = job
         self.row = row  # of its outcome
         self.done = 0  # work, up to live_at
+        self.saved = 0  # of this, as it was last checkpointed when it stopped
         self.due = -1  # when it ends, if nothing changes; -1: never
         self.epoch = 0
         self.spots: Spots | None = None
@@ -188,11 +189,11 @@ class World:
             kept, takes = run.done, checkpoint.save
         else:
             every = checkpoint.every
-            kept, takes = (run.done - run.done % every if every else 0), 0
+            kept, takes = max(run.saved, run.done - run.done % every if every else 0), 0
         if run.rate > 0:
             self.lost += int((run.done - kept) / run.rate) * load
         self.lost += takes * load
-        run.done = kept
+        run.done = run.saved = kept
         self.outcomes.stops[run.row] += 1
         self._let_go(now + takes, run)
         self._vacate(now, run)
