@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from dovetail.sim.run import Run
@@ -37,11 +39,13 @@ def test_strict_fifo_blocks_behind_its_head() -> None:
         assert [result.start(j.id) / 3600 for j in FIVE_RESEARCHERS] == [0, 0, 0, 0.5, 1.0]
         assert mean(result.jct()) / 3600 == 2.45
 
-    tells_apart(check, run(FIVE_RESEARCHERS, EIGHT, "fifo"), run(FIVE_RESEARCHERS, EIGHT, "fifo", discipline="skip"))
+    tells_apart(
+        check, run(FIVE_RESEARCHERS, EIGHT, "fifo"), run(FIVE_RESEARCHERS, EIGHT, "fifo", discipline="skip")
+    )
 
 
 @pytest.mark.parametrize(("policy", "options"), [("fifo", {"discipline": "skip"}), ("backfill", {})])
-def test_skipping_lets_eve_pass(policy: str, options: dict[str, str]) -> None:
+def test_skipping_lets_eve_pass(policy: str, options: dict[str, Any]) -> None:
     result = run(FIVE_RESEARCHERS, EIGHT, policy, **options)
     assert result.start("Eve") == 0
     assert result.start("Dave") == 1800
@@ -70,7 +74,7 @@ def test_sjf_lets_the_longest_wait() -> None:
     ],
 )
 def test_four_jobs_on_two_gpus(
-    policy: str, options: dict[str, object], jcts: list[float], mean_jct: float, makespan: float, busy: float
+    policy: str, options: dict[str, Any], jcts: list[float], mean_jct: float, makespan: float, busy: float
 ) -> None:
     result = run(FOUR_JOBS, TWO, policy, **options)
     assert result.jct() == jcts
@@ -90,7 +94,11 @@ def test_srtf_displaces_the_longer() -> None:
 
 @claim("srsf", "time x GPUs decides: one GPU for 100 s goes before eight for 50 s")
 def test_srsf_counts_gpus() -> None:
-    jobs = [job("blocker", gpus=8, seconds=1), job("wide", gpus=8, seconds=50), job("long", gpus=1, seconds=100)]
+    jobs = [
+        job("blocker", gpus=8, seconds=1),
+        job("wide", gpus=8, seconds=50),
+        job("long", gpus=1, seconds=100),
+    ]
 
     def check(result: Run) -> None:
         assert result.start("long") < result.start("wide")

@@ -76,11 +76,20 @@ def test_explaining_changes_nothing(tmp_path: Path) -> None:
         for name in list(core.jobs):
             before = (core.room.picture(), core.queue.picture(), core.exits.picture(), dict(core.used))
             assert explain(core, name).job == name
-            assert (core.room.picture(), core.queue.picture(), core.exits.picture(), dict(core.used)) == before
+            assert (
+                core.room.picture(),
+                core.queue.picture(),
+                core.exits.picture(),
+                dict(core.used),
+            ) == before
 
 
 def test_a_reason_names_what_is_missing(tmp_path: Path) -> None:
-    both = [job("long", gpus=3, hours=1), job("wide", gpus=8, seconds=10, at=1), job("late", gpus=1, seconds=5, at=2)]
+    both = [
+        job("long", gpus=3, hours=1),
+        job("wide", gpus=8, seconds=10, at=1),
+        job("late", gpus=1, seconds=5, at=2),
+    ]
     with JournalWriter(tmp_path / "a.jsonl", Header(SMALL, "fifo", {})) as journal:
         run(both, SMALL, "fifo", on_step=lambda _, step: journal.write(step))
     core, _ = core_at(tmp_path / "a.jsonl", make, 3)

@@ -54,7 +54,13 @@ def test_shapes() -> None:
     assert gang(3, cpus=10_000).cpus == 3_334  # a task's part, rounded up
     assert Shape(2, 2, 500).load == 2_000
     assert gang(2).of(4) == gang(4)
-    for odd in (Shape(milli=500), Shape(each=2), Shape(slice="1g"), Shape(partition="p"), Shape(roles=(Role("ps", 1),))):
+    for odd in (
+        Shape(milli=500),
+        Shape(each=2),
+        Shape(slice="1g"),
+        Shape(partition="p"),
+        Shape(roles=(Role("ps", 1),)),
+    ):
         assert not odd.plain
 
 

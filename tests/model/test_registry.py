@@ -26,14 +26,16 @@ def test_names_are_made_on_first_use() -> None:
 
 
 def test_an_unknown_name_brings_a_hint() -> None:
-    with pytest.raises(UnknownName, match="no counter is named 'fractoin'; did you mean fraction?"):
+    with pytest.raises(UnknownName, match=r"no counter is named 'fractoin'; did you mean fraction\?"):
         TABLE.make("fractoin")
     with pytest.raises(UnknownName, match="known: count, fraction, gone"):
         TABLE.make("zzz")
 
 
 def test_an_unknown_option_is_refused_never_dropped() -> None:
-    with pytest.raises(BadOption, match="counter fraction has no option 'numerater'; did you mean numerator?"):
+    with pytest.raises(
+        BadOption, match=r"counter fraction has no option 'numerater'; did you mean numerator\?"
+    ):
         TABLE.make("fraction", numerater=3)
     with pytest.raises(BadOption, match="it takes"):
         TABLE.make("fraction", zzz=3)

@@ -37,11 +37,13 @@ def test_L5_one_way_times() -> None:
 
 
 def test_L5_steps() -> None:
-    assert [200 + one_way(0.5 * GB, link) * 1e3 for link in LINKS] == pytest.approx([200.83, 220, 250], abs=0.01)
+    assert [200 + one_way(0.5 * GB, link) * 1e3 for link in LINKS] == pytest.approx(
+        [200.83, 220, 250], abs=0.01
+    )
     assert [100 + one_way(GB, link) * 1e3 for link in LINKS] == pytest.approx([101.7, 140, 200], abs=0.05)
     nvlink, _, ethernet = (0.2 + one_way(0.5 * GB, link) for link in LINKS)
     assert ethernet / nvlink - 1 == pytest.approx(0.245, abs=5e-4)  # L7: about a quarter
-    assert (500 + 50) / (500 + 5) - 1 == pytest.approx(0.089, abs=5e-4)
+    assert pytest.approx(0.089, abs=5e-4) == (500 + 50) / (500 + 5) - 1
 
 
 def test_L5_a_ring_moves_one_and_a_half_times_as_much_over_four_gpus() -> None:

@@ -53,7 +53,15 @@ def test_what_is_no_duration_is_refused_with_a_remedy(text: str) -> None:
 
 @pytest.mark.parametrize(
     ("text", "expected"),
-    [("32G", 32 * GIB), ("32GiB", 32 * GIB), ("400GB", 400 * GIB), ("512MiB", 512 * MIB), ("7", 7), (7, 7), ("1.5g", 3 * GIB // 2)],
+    [
+        ("32G", 32 * GIB),
+        ("32GiB", 32 * GIB),
+        ("400GB", 400 * GIB),
+        ("512MiB", 512 * MIB),
+        ("7", 7),
+        (7, 7),
+        ("1.5g", 3 * GIB // 2),
+    ],
 )
 def test_memory(text: str | int, expected: int) -> None:
     assert parse_memory(text) == expected

@@ -1,8 +1,8 @@
 """A policy that does anything a policy may do, at random: what it cannot break, no policy breaks.
 
 It starts, stops, moves, grows, shrinks, holds, reserves, promises and demotes by `model.chance`, while nodes
-die, come back and are drained and users cancel. After some decisions it calms down and serves in order, so that
-every job must end.
+die, come back and are drained and users cancel. After some decisions it calms down and serves in order, so
+that every job must end.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from itertools import pairwise
 from random import Random
 
 from hypothesis import given
@@ -35,11 +36,14 @@ def _yields(job: JobView, now: int) -> tuple[int, ...]:
     return (-job.ends_at(now),)
 
 
+RANKED = Order(_key, _yields)
+
+
 @dataclass(frozen=True)
 class Chaos:
     """Anything goes."""
 
-    order: Order = Order(_key, _yields)
+    order: Order = RANKED
     group: Callable[[JobView], str] | None = None
     quantum: int | None = None
 
@@ -144,7 +148,9 @@ def makers() -> st.SearchStrategy[Callable[[], Chaos]]:
 
 @given(make=makers(), data=st.data(), scene=scenes(lossy=True, most=12), seed=st.integers(0, 1_000))
 @searched(150)
-def test_chaos_breaks_no_rule(make: Callable[[], Chaos], data: st.DataObject, scene: Scene, seed: int) -> None:
+def test_chaos_breaks_no_rule(
+    make: Callable[[], Chaos], data: st.DataObject, scene: Scene, seed: int
+) -> None:
     events = data.draw(befalls(scene))
     result = watched(make(), scene.cluster, scene.jobs, incidents=scene.incidents, events=events, seed=seed)
     assert set(result.audit.ended) == {job.id for job in scene.jobs}
@@ -166,7 +172,5 @@ def test_chaos_forks_replays_and_leaves_no_trace(make: Callable[[], Chaos], scen
 def test_no_alarm_rings_twice(make: Callable[[], Chaos], scene: Scene) -> None:
     """Between two steps at one instant something must have happened: else they would go on for ever."""
     steps = watched(make(), scene.cluster, scene.jobs, check=False).steps
-    for before, after in zip(steps, steps[1:], strict=False):
+    for before, after in pairwise(steps):
         assert after.now > before.now or after.events
-
-

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from dovetail.core.queue import Entry
 
 Saved = tuple[Any, ...]
+WAITING_SINCE = 10  # its place in what is saved
 
 
 class ActiveJob:
@@ -50,6 +51,7 @@ class ActiveJob:
         "tenant",
         "terms",
         "timer",
+        "turn",
         "turned_at",
         "waiting_since",
     )
@@ -86,6 +88,7 @@ class ActiveJob:
         self.done = 0
         self.rate = 1.0
         self.started_at = 0
+        self.turn = 0  # the order in which running jobs stand
         self.waiting_since = spec.arrived_at
 
     def save(self) -> Saved:
@@ -101,6 +104,7 @@ class ActiveJob:
             self.rate,
             self.started_at,
             self.waiting_since,
+            self.turn,
         )
 
     def restore(self, saved: Saved) -> None:
@@ -116,6 +120,7 @@ class ActiveJob:
             self.rate,
             self.started_at,
             self.waiting_since,
+            self.turn,
         ) = saved
 
     def copy(self) -> ActiveJob:
@@ -176,13 +181,12 @@ class ActiveJob:
         return max(0, self.estimate - self.done_at(now))
 
     def ends_at(self, now: int) -> int:
+        """When its estimate says it ends; in the past for one that has outlived it."""
         left = self.estimate - self.done
         begun = self.live_at if self.live_at > self.since else self.since
         if self.rate == 1.0:
-            end = begun + left
-        else:
-            end = begun + -int(-left // self.rate) if self.rate > 0 else 1 << 62
-        return end if end > now else now
+            return begun + left
+        return begun + -int(-left // self.rate) if self.rate > 0 else 1 << 62
 
     @property
     def user(self) -> str:

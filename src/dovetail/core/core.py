@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from heapq import heappop, heappush
 from typing import NamedTuple, cast
 
-from dovetail.core.active import ActiveJob, Saved
+from dovetail.core.active import WAITING_SINCE, ActiveJob, Saved
 from dovetail.core.draft import Draft, More, Note
 from dovetail.core.exits import Exits
 from dovetail.core.queue import Queue
@@ -59,6 +59,7 @@ class Core:
     __slots__ = (
         "_clocked",
         "_closed",
+        "_draft",
         "_ever",
         "_heirs",
         "_limits",
@@ -73,6 +74,7 @@ class Core:
         "_seq",
         "_timers",
         "_tree",
+        "_turns",
         "_yields",
         "alarm",
         "arrived",
@@ -128,6 +130,8 @@ class Core:
         self.defers = NOTHING
         self._seq = 0
         self._notes: list[Note] | None = None
+        self._turns = 0  # how often somebody began to hold something
+        self._draft: Draft | None = None  # the last one handed out
         self._ever: dict[Shape, bool] = {}
         self._lines: dict[str, tuple[str, ...]] = {}
         self._limits = {t.name: t.limit * 1000 for t in cluster.tenants.values() if t.limit is not None}
@@ -165,7 +169,12 @@ class Core:
             self._round_due = now - now % self._quantum + self._quantum
             self.alarm = self._next_alarm()
             return _new(Step, (number, now, events, False, actions))
-        draft: Draft = self.policy.decide(self)  # type: ignore[assignment]  # ours, handed out as a plan
+        try:
+            draft: Draft = self.policy.decide(self)  # type: ignore[assignment]  # ours, handed out as a plan
+        except BaseException:
+            if self._draft is not None:
+                self._draft.undo()
+            raise
         self.memory = draft.memory
         if draft.touched:
             if draft.displaces or self._releasing:
@@ -200,7 +209,7 @@ class Core:
             waiting = len(self.queue)
             return waiting > 0 and (waiting == len(self.arrived) or self.queue.any_shape(self.room.may_fit))
         first = self.queue.head()
-        return first is not rests or (first is not None and self.room.may_fit(first.shape))
+        return first is None or first is not rests or self.room.may_fit(first.shape)
 
     def wake(self, time: int) -> int:
         """When the core wants to hear of something that happens at `time`: then, or at the round's end."""
@@ -223,7 +232,8 @@ class Core:
     # -- what a policy sees besides the attributes
 
     def draft(self) -> Draft:
-        return Draft(self, self._notes)
+        self._draft = draft = Draft(self, self._notes)
+        return draft
 
     def abandon(self, draft: Draft) -> None:
         """Undo a draft that shall not be."""
@@ -233,10 +243,13 @@ class Core:
         """Decide, keep nothing of it, and tell why each job that was asked for was passed over."""
         arrived, moved, number = self.arrived, self.moved, self.number
         self._notes, self.moved = [], True
+        self._draft = None
         try:
-            self.abandon(cast("Draft", self.policy.decide(self)))
+            self.policy.decide(self)
             return self._notes
         finally:
+            if self._draft is not None:
+                self.abandon(self._draft)
             self._notes, self.arrived, self.moved, self.number = None, arrived, moved, number
 
     # -- bookkeeping shared by drafts and events
@@ -244,6 +257,8 @@ class Core:
     def enter(self, job: ActiveJob) -> None:
         """A job holds its spots from here on."""
         self.running[job.id] = job
+        self._turns += 1
+        job.turn = self._turns
         held = job.held
         tenant = job.tenant
         if self._tree:
@@ -348,6 +363,7 @@ class Core:
             if retry:
                 job.end(time)
         job.timer = None
+        job.awaiting = None
         if retry:
             job.fails += 1
             job.done = cast("tuple[str, int]", failure)[1]
@@ -422,6 +438,7 @@ class Core:
             if job.awaiting is None:
                 self._releasing[job_id] = spots
                 actions.append(Stop(job_id, job.epoch, "cancelled"))
+            job.awaiting = None
         self.moved = True
 
     def _close(self, node: int, why: str, actions: list[Action], *, lost: bool) -> None:
@@ -431,7 +448,8 @@ class Core:
         self.moved = True
         if not lost:
             return
-        for job in [job for job in self.running.values() if any(node == spot[0] for spot in job.spots or ())]:
+        there = [job for job in self.running.values() if any(node == spot[0] for spot in job.spots or ())]
+        for job in sorted(there, key=lambda job: job.seq):
             spots = cast("Spots", job.spots)
             self.leave(job)
             self.room.give(spots)
@@ -505,7 +523,7 @@ class Core:
     def _commit_more(self, more: More, actions: list[Action]) -> None:
         self._answer(more.answers, actions)
         for job_id, reservation in more.calendar.items():
-            if reservation is None or job_id not in self.jobs:
+            if reservation is None or job_id not in self.jobs or self.jobs[job_id].filed is None:
                 self.calendar.pop(job_id, None)
             else:
                 self.calendar[job_id] = reservation
@@ -521,8 +539,6 @@ class Core:
             if leaves:
                 node = self.cluster.number[action.node]
                 self._closed[node] = "switched off" if isinstance(action, SetPower) else "given back"
-                self.room.close(node)
-                self.exits.touch(node)
 
     def _enact(self, touched: Mapping[ActiveJob, Saved], actions: list[Action]) -> None:
         """Stops first, then what shrinks, then what grows and starts, each as soon as its devices are free."""
@@ -535,13 +551,22 @@ class Core:
             if old is None:
                 if new is not None:
                     starting.append(job)
+                else:
+                    job.waiting_since = saved[WAITING_SINCE]
                 continue
             if old == new and old_terms == job.terms:
+                if self._yields is not None:
+                    self.exits.remove(job)
+                turn = job.turn
                 job.restore(saved)  # stopped and put back: nothing happened
+                job.turn = turn
+                if self._yields is not None:
+                    self.exits.add(job, self._exit_key(job))
                 continue
             if job.awaiting is not None:  # it had not started yet: only the grant changes
+                job.awaiting = None
                 if new is None:
-                    job.awaiting = None
+                    job.waiting_since = saved[WAITING_SINCE]
                 else:
                     starting.append(job)
             elif new is None or not _resizes(old, new):
@@ -553,7 +578,7 @@ class Core:
             elif _within(new, old):
                 if not _within(old, new):
                     self._releasing[job.id] = old
-                self._resize(job, actions)
+                self._resize(job, saved, actions)
             else:
                 growing.append(job)
                 before[job] = old
@@ -567,7 +592,7 @@ class Core:
                 actions.append(Stop(job.id, job.epoch, "moved"))
                 starting.append(job)
             else:
-                self._resize(job, actions)
+                self._resize(job, touched[job], actions)
         for job in starting:
             if self._releasing and (blockers := self._blockers(job)):
                 job.awaiting = blockers
@@ -580,7 +605,7 @@ class Core:
         """Its devices are free: start it."""
         spots: Spots = job.spots  # type: ignore[assignment]  # it has been granted some
         now = self.now
-        if job.awaiting is not None:
+        if job.awaiting is not None or job.started_at != now:
             job.awaiting = None
             self.leave(job)
             job.begin(now, spots, job.terms)
@@ -594,9 +619,16 @@ class Core:
         if self._order.until is not None:
             self._arm(job)
 
-    def _resize(self, job: ActiveJob, actions: list[Action]) -> None:
-        job.live_at = max(job.live_at, self.now + job.spec.traits.checkpoint.resize)
-        actions.append(Resize(job.id, job.epoch, cast("Spots", job.spots), job.terms))
+    def _resize(self, job: ActiveJob, saved: Saved, actions: list[Action]) -> None:
+        """It goes on where it was, with other spots or terms; so whatever the draft did to its sums is undone."""
+        self.leave(job)
+        spots, terms, held = job.spots, job.terms, job.held
+        job.restore(saved)
+        job.settle(self.now)
+        job.spots, job.terms, job.held = spots, terms, held
+        job.live_at = max(job.live_at, self.now) + job.spec.traits.checkpoint.resize
+        self.enter(job)
+        actions.append(Resize(job.id, job.epoch, cast("Spots", spots), terms))
         if self._order.until is not None:
             self._arm(job)
 
@@ -607,7 +639,7 @@ class Core:
             for other, spots in self._releasing.items()
             if other == job.id
             or any(
-                a[0] == b[0] and (a[1] & b[1] or not (a[1] or b[1]))
+                a[0] == b[0] and (a[1] & b[1] or (a[3] and b[3]) or (a[4] and b[4]))
                 for a in cast("Spots", job.spots)
                 for b in spots
             )
@@ -631,6 +663,9 @@ class Core:
                 if job.filed is not None:
                     self.queue.remove(job)
                     self.queue.push(job, self.now)
+                elif self._yields is not None:
+                    self.exits.remove(job)
+                    self.exits.add(job, self._exit_key(job))
 
     def fork(self) -> Core:
         """A core with the same state and future; what happens to one does not happen to the other."""
@@ -645,8 +680,10 @@ class Core:
         twin.jobs = copies
         for job_id in self.running:
             job = copies[job_id]
+            turn = job.turn
             twin.room.take(cast("Spots", job.spots))
             twin.enter(job)
+            job.turn = turn
         for job in copies.values():
             if job.spots is None:
                 twin.queue.push(job, self.now)
@@ -660,6 +697,7 @@ class Core:
         twin.arrived = [copies[job.id] for job in self.arrived if job.id in copies]
         for node in self._closed:
             twin.room.close(node)
+        twin._turns = self._turns
         return twin
 
     def closed_nodes(self) -> Mapping[int, str]:

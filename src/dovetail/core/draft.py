@@ -37,6 +37,7 @@ class More:
     node_actions: list[SetPower | Rent] = field(default_factory=list)
     calendar: dict[str, Reservation | None] = field(default_factory=dict)
     holds: dict[str, tuple[Spots, int] | None] = field(default_factory=dict)
+    closed: list[int] = field(default_factory=list)
 
 
 class Draft:
@@ -81,10 +82,18 @@ class Draft:
             spots = core.room.best(mine.shape)
             if spots is None:
                 return self.deny(job, "Resources") if self.notes is not None else False
+        if (
+            spots[0][1].bit_count() if len(spots) == 1 else devices_of(spots)
+        ) > mine.gpus or mine.shape.types:
+            self._check(mine, spots)
         if core.limited and not core.within_limits(mine, load_of(spots)):
             return self.deny(job, "QOSMaxGRESPerUser", f"tenant {mine.tenant} is at its limit")
-        core.room.take(spots)
-        if mine not in self.touched:
+        if mine in self.touched:
+            core.room.take(
+                spots, back=self.touched[mine][0] == spots
+            )  # a node may have been drained under it
+        else:
+            core.room.take(spots)
             self.touched[mine] = mine.save()
         core.queue.remove(mine)
         mine.begin(core.now, spots, terms)
@@ -112,19 +121,14 @@ class Draft:
         old = mine.spots
         if old is None:
             raise PlanError(f"job {job.id} cannot be shifted: it does not run")
-        least, most = mine.traits.least, mine.traits.most
-        tasks = devices_of(spots) // (mine.shape.each or 1)
-        if tasks > max(most or 0, mine.shape.tasks) or not spots:
-            raise PlanError(
-                f"job {job.id} takes {least or mine.shape.tasks} to {most or mine.shape.tasks} tasks, not {tasks}"
-            )
+        self._check(mine, spots)
         if core.limited and not core.within_limits(mine, load_of(spots) - mine.held):
             return self.deny(job, "QOSMaxGRESPerUser", f"tenant {mine.tenant} is at its limit")
         core.room.give(old)
         try:
-            core.room.take(spots)
+            core.room.take(spots, back=_nodes(spots) <= _nodes(old))
         except PlanError:
-            core.room.take(old)
+            core.room.take(old, back=True)
             raise
         if mine not in self.touched:
             self.touched[mine] = mine.save()
@@ -134,6 +138,16 @@ class Draft:
         mine.spots, mine.terms, mine.held = spots, terms, load_of(spots)
         core.enter(mine)
         return True
+
+    def _check(self, job: ActiveJob, spots: Spots) -> None:
+        """No more tasks than it has, and only devices of a type it accepts."""
+        shape, most = job.shape, job.traits.most or 0
+        tasks = devices_of(spots) // (shape.each or 1)
+        if tasks > max(most, shape.tasks) or not spots:
+            raise PlanError(f"job {job.id} takes {max(most, shape.tasks)} tasks at most, not {tasks}")
+        nodes = self._core.cluster.nodes
+        if shape.types and any(spot[1] and nodes[spot[0]].type.name not in shape.types for spot in spots):
+            raise PlanError(f"job {job.id} accepts {'|'.join(shape.types)}, not what it was given")
 
     def rest(self, on: JobView | None = None) -> None:
         """All that can start has started: ask again when a waiting job may fit, packed.
@@ -198,15 +212,28 @@ class Draft:
                 f"node {self._core.cluster.nodes[node].name} cannot be switched off: it is in use"
             )
         self._more().node_actions.append(SetPower(self._core.cluster.nodes[node].name, on))
+        if not on:
+            self._close(node)
 
     def rent(self, node: int, keep: bool, owner: str = "") -> None:
         """Take a node that another owns, or give it back."""
         self._more().node_actions.append(Rent(self._core.cluster.nodes[node].name, keep, owner))
+        if not keep:
+            self._close(node)
+
+    def _close(self, node: int) -> None:
+        if self._core.room.is_open(node):
+            self._core.room.close(node)
+            self._core.exits.touch(node)
+            self._more().closed.append(node)
 
     def undo(self) -> None:
         """Put everything back as it was."""
         core = self._core
         holds = {} if self.more is None else self.more.holds
+        for node in () if self.more is None else self.more.closed:
+            core.room.open(node)
+            core.exits.touch(node)
         for kept in holds.values():
             if kept is not None:
                 core.room.give(kept[0])
@@ -218,14 +245,22 @@ class Draft:
             waited = job.spots is None
             job.restore(saved)
             if job.spots is not None:
-                core.room.take(job.spots)
+                core.room.take(job.spots, back=True)
+                turn = job.turn
                 core.enter(job)
+                job.turn = turn
                 if waited:
                     core.queue.remove(job)
             elif not waited:
                 core.queue.push(job, core.now)
+        if self.displaces:
+            core.running = dict(sorted(core.running.items(), key=lambda item: item[1].turn))
         for owner, kept in holds.items():
             if kept is None:
-                core.room.take(core.holds[owner][0])
+                core.room.take(core.holds[owner][0], back=True)
         self.touched = {}
         self.more = None
+
+
+def _nodes(spots: Spots) -> set[int]:
+    return {spot[0] for spot in spots}

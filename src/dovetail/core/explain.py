@@ -32,7 +32,9 @@ def explain(core: Core, job_id: str) -> Reason:
     """What keeps a job from running now."""
     job = core.jobs.get(job_id)
     if job is None:
-        raise InputError(f"no job {job_id!r} is waiting or running at this moment; it is over, or yet to come")
+        raise InputError(
+            f"no job {job_id!r} is waiting or running at this moment; it is over, or yet to come"
+        )
     if job.spots is not None:
         return _holding(core, job)
     assert job.filed is not None
@@ -52,7 +54,9 @@ def explain(core: Core, job_id: str) -> Reason:
 
 
 def _holding(core: Core, job: ActiveJob) -> Reason:
-    names = ", ".join(core.cluster.nodes[node].name for node in dict.fromkeys(spot[0] for spot in job.spots or ()))
+    names = ", ".join(
+        core.cluster.nodes[node].name for node in dict.fromkeys(spot[0] for spot in job.spots or ())
+    )
     if job.awaiting is not None:
         others = ", ".join(sorted(job.awaiting))
         return Reason(job.id, "Completing", f"It has been given {names}, where {others} is still stopping.")
@@ -80,7 +84,11 @@ def _missing(core: Core, job: ActiveJob) -> str:
     if not holders:
         return f"It asks for {wants}; {free} are free, at most {largest} on one node."
     first = holders[0]
-    ends = f"in {spoken(first.ends_at(core.now) - core.now)}" if first.ends_at(core.now) > core.now else "any moment"
+    ends = (
+        f"in {spoken(first.ends_at(core.now) - core.now)}"
+        if first.ends_at(core.now) > core.now
+        else "any moment"
+    )
     return (
         f"It asks for {wants}; {free} are free, at most {largest} on one node. "
         f"{len(holders)} jobs hold the rest; the first to end should be {first.id}, {ends}."

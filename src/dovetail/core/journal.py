@@ -130,7 +130,9 @@ def step_line(step: Step) -> str:
         for time, kind, subject, epoch, fact in step.events
     ]
     actions = [_action_to_json(action) for action in step.actions]
-    return _dumps({"n": step.number, "t": step.now, "decided": step.decided, "events": events, "actions": actions})
+    return _dumps(
+        {"n": step.number, "t": step.now, "decided": step.decided, "events": events, "actions": actions}
+    )
 
 
 def _action_to_json(action: Action) -> list[Any]:
@@ -198,7 +200,9 @@ def read_journal(path: str | Path) -> tuple[Header, Iterator[Step]]:
         raise JournalError(f"{path}: cannot be read as a journal: {error}") from None
     read = _parse(path, 1, first)
     if not isinstance(read, dict) or read.get("dovetail") != VERSION:
-        raise JournalError(f"{path}, line 1: no journal of version {VERSION}; make one with simulate --journal FILE")
+        raise JournalError(
+            f"{path}, line 1: no journal of version {VERSION}; make one with simulate --journal FILE"
+        )
     header = Header(cluster_from_json(read["cluster"]), read["policy"], read["options"], read["seed"])
     return header, _steps(path)
 

@@ -40,7 +40,9 @@ def core_at(path: str | Path, make: Make, number: int) -> tuple[Core, Step]:
     raise JournalError(f"{path}: has no step {number}; its steps go from 1 to {last}")
 
 
-def reasons(path: str | Path, make: Make, job_id: str, at: int | None = None) -> Iterator[tuple[Step, Reason]]:
+def reasons(
+    path: str | Path, make: Make, job_id: str, at: int | None = None
+) -> Iterator[tuple[Step, Reason]]:
     """Why a job waited: each time the reason changed, or at one step."""
     known, said = False, ""
     for core, step in replayed(path, make):

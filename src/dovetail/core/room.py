@@ -12,7 +12,7 @@ from functools import lru_cache
 
 from dovetail.model.cluster import Cluster
 from dovetail.model.errors import PlanError
-from dovetail.model.grant import Spot, Spots, slots_for
+from dovetail.model.grant import Spot, Spots, nodes_of, slots_for
 from dovetail.model.job import Shape
 from dovetail.model.units import WHOLE
 
@@ -36,6 +36,15 @@ def numbers(bits: int) -> Iterator[int]:
         low = bits & -bits
         yield low.bit_length() - 1
         bits ^= low
+
+
+def _slices_of(profile: str) -> int:
+    """How many slices of one sort an empty device has room for."""
+    free, count = SLOTS, 0
+    while slots := slots_for(profile, free):
+        free ^= slots
+        count += 1
+    return count
 
 
 class Room:
@@ -73,7 +82,9 @@ class Room:
         for i, node in enumerate(cluster.nodes):
             self._buckets[self._kind[i]][node.gpus] |= 1 << i
         self._filled = [sum(1 << n for n, nodes in enumerate(b) if nodes) for b in self._buckets]  # not empty
-        self._size = [max(n for n, nodes in enumerate(b) if nodes) for b in self._buckets]  # of the largest node
+        self._size = [
+            max(n for n, nodes in enumerate(b) if nodes) for b in self._buckets
+        ]  # of the largest node
         self._home = [(kind, 1 << i, self._buckets[kind]) for i, kind in enumerate(self._kind)]
         self._parts: dict[tuple[int, int], int] = {}  # (node, device) -> milli left
         self._slots: dict[tuple[int, int], int] = {}  # (node, device) -> free slots, once sliced
@@ -106,7 +117,12 @@ class Room:
         known = self._kinds.get(types)
         if known is None:
             names = [kind.name for kind in self.cluster.types]
-            known = tuple(names.index(t) for t in types if t in names) if types else tuple(range(len(names)))
+            known = tuple(
+                number
+                for wanted in (types or dict.fromkeys(names))
+                for number, name in enumerate(names)
+                if name == wanted
+            )
             self._kinds[types] = known
         return known
 
@@ -147,7 +163,10 @@ class Room:
             if self._filled[kind] >> tasks:
                 return True
             size = self._size[kind]
-            if tasks > size and self._buckets[kind][size].bit_count() >= self.cuts(kind, tasks).count(size) > 0:
+            if (
+                tasks > size
+                and self._buckets[kind][size].bit_count() >= self.cuts(kind, tasks).count(size) > 0
+            ):
                 return True
         return False
 
@@ -185,14 +204,14 @@ class Room:
 
     # -- taking and giving
 
-    def take(self, spots: Spots) -> None:
-        """Hold these spots; what is not free cannot be held."""
+    def take(self, spots: Spots, *, back: bool = False) -> None:
+        """Hold these spots; what is not free cannot be held, nor, unless it is taken `back`, a closed node."""
         for spot in spots:
             node, devices, share, cpus, memory = spot
             free = self._free[node]
-            if share == WHOLE and free & devices == devices and self._open[node]:
+            if share == WHOLE and free & devices == devices and (self._open[node] or back):
                 self._move(node, free, free ^ devices)
-            elif not self._take_part(node, devices, share):
+            elif not self._take_part(node, devices, share, back):
                 self.give(spots[: spots.index(spot)])
                 raise PlanError(self._overfilled(spot))
             if cpus or memory:
@@ -297,9 +316,9 @@ class Room:
                 if spots is not None:
                     return self._with_roles(shape, spots, avoid)
             if split or self._needs_many(shape, kind):
-                emptiest_first = sorted(nodes, key=lambda n: (-self._free[n].bit_count(), n))
-                spots = self._fill(shape, emptiest_first)
-                if spots is not None and (split or len(spots) <= self._fewest(shape, kind)):
+                roomiest_first = sorted(nodes, key=lambda n: (-self._tasks_now(shape, n), n))
+                spots = self._fill(shape, roomiest_first)
+                if spots is not None and (split or len(nodes_of(spots)) <= self._fewest(shape, kind)):
                     return self._with_roles(shape, spots, avoid)
         return None
 
@@ -322,15 +341,22 @@ class Room:
         machine = self.cluster.nodes[node]
         if not shape.each:
             by_gpu = shape.tasks
-        elif shape.milli < WHOLE:
-            by_gpu = machine.gpus * (WHOLE // shape.milli) // shape.each
         elif shape.slice:
-            by_gpu = machine.gpus * 7
+            by_gpu = machine.gpus * _slices_of(shape.slice) // shape.each if machine.type.sliceable else 0
         else:
-            by_gpu = machine.gpus // shape.each
+            by_gpu = machine.gpus // shape.each  # a job's shares are of devices of their own
         by_cpu = machine.cpus // shape.cpus if shape.cpus else by_gpu
         by_memory = machine.memory // shape.memory if shape.memory else by_gpu
         return min(by_gpu, by_cpu, by_memory)
+
+    def _tasks_now(self, shape: Shape, node: int) -> int:
+        """Tasks that would find room on a node now."""
+        count = min(
+            shape.tasks,
+            self._cpus[node] // shape.cpus if shape.cpus else shape.tasks,
+            self._memory[node] // shape.memory if shape.memory else shape.tasks,
+        )
+        return self._devices(shape, node, count)[1]
 
     def _needs_many(self, shape: Shape, kind: int) -> bool:
         return all(self._capacity(shape, node) < shape.tasks for node in self._candidates(shape, kind))
@@ -429,11 +455,11 @@ class Room:
                     return None
         return (*spots, *helpers)
 
-    def _take_part(self, node: int, devices: int, share: int) -> bool:
-        if not devices:
-            return self._open[node]
-        if share == WHOLE or not self._open[node]:
+    def _take_part(self, node: int, devices: int, share: int, back: bool) -> bool:
+        if not (self._open[node] or back) or (devices and share == WHOLE):
             return False
+        if not devices:
+            return True
         touched = list(numbers(devices))
         if share < 0:
             (device,) = touched

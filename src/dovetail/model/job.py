@@ -91,6 +91,11 @@ class Shape:
             and not (self.slice or self.cpus or self.memory or self.roles or self.partition)
         )
 
+    @cached_property
+    def exclusive(self) -> bool:
+        """Shares no device with anybody."""
+        return self.milli == WHOLE and not self.slice
+
     def of(self, tasks: int) -> Shape:
         """The same tasks, more or fewer."""
         return replace(self, tasks=tasks) if tasks != self.tasks else self

@@ -63,8 +63,9 @@ def _read(annotation: Any, text: str) -> Any:
     choices = getattr(annotation, "__args__", ())
     origin = getattr(annotation, "__origin__", None)
     if origin is not None and str(origin) == "typing.Literal":
-        if text in choices:
-            return text
+        for choice in choices:
+            if str(choice) == text:
+                return choice
         raise ValueError(f"choose {' | '.join(map(str, choices))}")
     if type(None) in choices:  # X | None
         if text.lower() in ("none", ""):

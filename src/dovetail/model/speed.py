@@ -48,7 +48,8 @@ class ProfiledSpeed:
         if held < _least(shape, traits):
             return 0.0  # a gang that is not whole yet waits for the rest of itself
         if profile is None:
-            return min((self.cluster.nodes[spot[0]].type.speed for spot in spots if spot[1]), default=1.0)
+            slowest = min((self.cluster.nodes[spot[0]].type.speed for spot in spots if spot[1]), default=1.0)
+            return slowest * held / shape.gpus if shape.gpus else slowest
         slowest = min(
             (self._type_speed(profile, node) for node, devices, *_ in spots if devices),
             default=1.0,
@@ -148,11 +149,11 @@ def fewest_nodes(cluster: Cluster, shape: Shape) -> int:
         (node.gpus for node in cluster.nodes if not shape.types or node.type.name in shape.types),
         reverse=True,
     )
-    left, count = shape.gpus, 0
-    for size in sizes:
+    left, count = shape.tasks, 0
+    for size in sizes if shape.each else ():
         if left <= 0:
             break
-        left -= size
+        left -= size // shape.each
         count += 1
     return max(count, 1)
 

@@ -49,7 +49,7 @@ def parse_duration(text: str | float) -> int:
         return sum(round(float(number) * _STEP[unit]) for number, unit in _PART.findall(plain))
     try:
         return micros(float(plain))
-    except ValueError:
+    except (ValueError, OverflowError):
         raise ValueError(f"{text!r} is no duration; write 90, 45m, 2h30m or 1-12:00:00") from None
 
 

@@ -76,7 +76,7 @@ class JobView(Protocol):
     def executed_at(self, now: int) -> int: ...  # time spent running
     def done_at(self, now: int) -> int: ...  # work done, in microseconds of its reference
     def remaining_at(self, now: int) -> int: ...  # work left if the estimate is right
-    def ends_at(self, now: int) -> int: ...  # when it would end, running on as it does
+    def ends_at(self, now: int) -> int: ...  # when its estimate says it ends, even if that is past
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,7 +172,9 @@ class Plan(Protocol):
     def stop(self, job: JobView) -> None: ...
     def shift(self, job: JobView, spots: Spots, terms: Terms = FULL) -> bool: ...  # move, resize, share
     def deny(self, job: JobView, reason: str, detail: str = "") -> bool: ...  # why it waits; False
-    def rest(self, on: JobView | None = None) -> None: ...  # do not ask before a waiting job (this one) may fit
+    def rest(
+        self, on: JobView | None = None
+    ) -> None: ...  # do not ask before a waiting job (this one) may fit
     def refuse(self, job: JobView, why: str) -> None: ...
     def accept(self, job: JobView, by: int) -> None: ...
     def demote(self, job: JobView, priority: int, why: str) -> None: ...

@@ -22,6 +22,7 @@ from dovetail.sim.outcomes import NEVER, Outcomes
 from dovetail.sim.simulate import simulate
 from dovetail.sim.world import Incident, World
 
+
 @dataclass(frozen=True, slots=True)
 class Stretch:
     """A job held these spots from one time to another."""

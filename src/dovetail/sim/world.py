@@ -34,12 +34,27 @@ class Incident:
 class Running:
     """The truth about one job."""
 
-    __slots__ = ("done", "due", "epoch", "job", "live_at", "load", "rate", "row", "saved", "since", "spots", "terms")
+    __slots__ = (
+        "done",
+        "due",
+        "epoch",
+        "fails",
+        "job",
+        "live_at",
+        "load",
+        "rate",
+        "row",
+        "saved",
+        "since",
+        "spots",
+        "terms",
+    )
 
     def __init__(self, job: Job, row: int) -> None:
         self.job = job
         self.row = row  # of its outcome
         self.done = 0  # work, up to live_at
+        self.fails = 0
         self.saved = 0  # of this, as it was last checkpointed when it stopped
         self.due = -1  # when it ends, if nothing changes; -1: never
         self.epoch = 0
@@ -103,8 +118,11 @@ class World:
             if kind == FINISHED:
                 self.outcomes.finish[run.row] = time
                 del self._jobs[subject]
-            elif run.epoch > run.job.traits.retries:
-                self.outcomes.end[subject] = "failed"
+            else:
+                run.done = run.saved = fact[1]
+                run.fails += 1
+                if run.fails > run.job.traits.retries:
+                    self.outcomes.end[subject] = "failed"
             if self._on:
                 self._vacate(time, run)
             run.spots, run.due, run.since = None, -1, time
@@ -159,7 +177,14 @@ class World:
             self.lost += restore * load
         else:
             self.outcomes.start[run.row] = now
-        if self._uniform and traits.profile is None and load == job.shape.load and job.fails_after is None:
+        shape = job.shape
+        if (
+            self._uniform
+            and traits.profile is None
+            and load == shape.load
+            and shape.exclusive
+            and job.fails_after is None
+        ):
             run.rate = 1.0
             run.due = due = run.live_at + job.work - run.done
             heappush(self.heap, (due, FINISHED, job_id, epoch, None))
@@ -209,7 +234,7 @@ class World:
         run.spots, run.terms = action.spots, action.terms
         run.since, run.load = now, load_of(action.spots)
         pause = run.job.traits.checkpoint.resize
-        run.live_at = now + pause
+        run.live_at = max(run.live_at, now) + pause
         self.lost += pause * run.load
         met = self._occupy(run)
         run.rate = self._rated(run, met)
@@ -240,7 +265,8 @@ class World:
         job = run.job
         kind, target, fact = FINISHED, job.work, None
         if job.fails_after is not None and job.fails_after < job.work:
-            kind, target, fact = FAILED, job.fails_after, ("exit 1", 0)
+            every, target = job.traits.checkpoint.every, job.fails_after
+            kind, fact = FAILED, ("exit 1", max(run.saved, target - target % every if every else 0))
         left = max(0, target - run.done)
         run.due = run.live_at + (left if run.rate == 1.0 else -int(-left // run.rate))
         heappush(self.heap, (run.due, kind, job.id, run.epoch, fact))
@@ -305,7 +331,9 @@ class World:
         for run in self._jobs.values():
             if run.spots and any(spot[0] == number for spot in run.spots):
                 run.advance(now)
-                run.due = -1
+                spots = run.spots
+                self._vacate(now, run)  # dead, it bothers no neighbour; it holds its devices till it is told
+                run.spots = spots
 
 
 def _devices(spots: Spots | None) -> Iterable[tuple[int, int]]:

@@ -8,6 +8,7 @@ physically held, how much work is done at which speed, and what a stop may cost.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from copy import deepcopy
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -69,7 +70,8 @@ def broken_rules(core: Core, waives: Iterable[str] = ()) -> list[str]:
     if core.alarm is not None and core.alarm <= core.now:
         broken.append(f"the alarm is set to {core.alarm}, which is not after now, {core.now}")
     for job_id in core.calendar:
-        if job_id not in core.jobs or core.jobs[job_id].spots is not None:
+        job = core.jobs.get(job_id)
+        if job is None or (job.spots is not None and job.awaiting is None):
             broken.append(f"the calendar keeps a reservation for {job_id}, which does not wait")
     return broken
 
@@ -134,7 +136,8 @@ def _exits(core: Core) -> list[str]:
     fresh = Exits(core.room)
     loose = set()
     for job in core.running.values():
-        fresh.add(job, order.yields(job, core.now) if job.traits.preemptible else None)
+        leaves = job.traits.preemptible or order.limit is None  # who may not be displaced still ends
+        fresh.add(job, order.yields(job, core.now) if leaves else None)
         if job.awaiting is not None or job.ends_at(core.now) <= core.now:
             loose.add(job.seq)
     broken = []
@@ -159,7 +162,9 @@ def _used(core: Core) -> list[str]:
     broken = [] if kept == {n: u for n, u in used.items() if u} else [f"used is {kept}, and should be {used}"]
     for tenant in core.cluster.tenants.values():
         if tenant.limit is not None and used.get(tenant.name, 0) > tenant.limit * WHOLE:
-            broken.append(f"tenant {tenant.name} holds {used[tenant.name]} milli, over its limit {tenant.limit}")
+            broken.append(
+                f"tenant {tenant.name} holds {used[tenant.name]} milli, over its limit {tenant.limit}"
+            )
     return broken
 
 
@@ -194,7 +199,7 @@ def picture(core: Core) -> tuple[Any, ...]:
         [job.id for job in core.arrived],
         core.moved,
         core.alarm,
-        repr(core.memory),
+        deepcopy(core.memory),
     )
 
 
@@ -276,10 +281,11 @@ class Audit:
                 lost = self.cluster.number[subject]
                 for book in self.books.values():
                     book.frozen = book.frozen or any(spot[0] == lost for spot in book.spots)
+                self._rerate()  # the dead bother nobody
             return
-        book = self.books.get(subject)
-        if book is None:
+        if subject not in self.books:
             return
+        book = self.books[subject]
         if kind == CANCELLED:
             self.ended[subject] = "cancelled"
             if not book.held:
@@ -325,7 +331,7 @@ class Audit:
             book.held = action.spots if grown else book.spots
             book.shrinks = not grown
             book.spots, book.terms = action.spots, action.terms
-            book.live_at = max(book.live_at, now + book.job.traits.checkpoint.resize)
+            book.live_at = max(book.live_at, now) + book.job.traits.checkpoint.resize
         elif isinstance(action, Stop) and action.job in self.books:  # else it ended before it could be told
             book = self.books[action.job]
             self._stop(book, died=book.frozen or action.why == "node lost")
@@ -352,13 +358,12 @@ class Audit:
     def _rerate(self) -> None:
         speed = ProfiledSpeed(self.cluster)
         there: dict[tuple[int, int], list[Book]] = {}
-        for book in self.books.values():
+        alive = [book for book in self.books.values() if book.spots and not book.frozen]
+        for book in alive:
             for node, devices, *_ in book.spots:
                 for device in numbers(devices):
                     there.setdefault((node, device), []).append(book)
-        for book in self.books.values():
-            if not book.spots:
-                continue
+        for book in alive:
             met: dict[str, Book] = {}
             for node, devices, *_ in book.spots:
                 for device in numbers(devices):

@@ -1,7 +1,7 @@
 """Random small worlds for property tests: clusters, jobs that fit them, traces, incidents.
 
-Small on purpose: one to four nodes and a few jobs already hold every way in which a scheduler goes wrong, and a
-counterexample of that size can be read. Every job fits the empty cluster, and every tenant may hold the
+Small on purpose: one to four nodes and a few jobs already hold every way in which a scheduler goes wrong, and
+a counterexample of that size can be read. Every job fits the empty cluster, and every tenant may hold the
 largest job, so that a job which never ends is the scheduler's doing.
 """
 
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from hypothesis import strategies as st
 
@@ -38,6 +39,9 @@ class Scene:
         rows = [*nodes, *cluster["tenants"], *map(job_to_json, self.jobs), *self.incidents]
         return "Scene:\n  " + "\n  ".join(map(str, rows))
 
+    def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
+        printer.text(repr(self))  # or hypothesis would print every field of every value
+
 
 @st.composite
 def clusters(draw: st.DrawFn, *, typed: bool = True, tenants: bool = True, bounded: bool = False) -> Cluster:
@@ -59,7 +63,7 @@ def clusters(draw: st.DrawFn, *, typed: bool = True, tenants: bool = True, bound
 
 @st.composite
 def _tenants(draw: st.DrawFn, total: int) -> dict[str, Tenant]:
-    """Two teams below one department, with quotas, and at times a hard limit that the largest job respects."""
+    """Two teams below one department, with quotas, and at times a hard limit that holds the largest job."""
     made = {"department": Tenant("department", quota=total)}
     left = total
     for name in TENANTS:
@@ -104,7 +108,9 @@ def shapes(draw: st.DrawFn, cluster: Cluster, *, plain: bool = False) -> Shape:
     elif odd == "cpu":
         shape = replace(shape, cpus=1_000 * draw(st.integers(0, 4)), memory=GIB * draw(st.integers(0, 4)))
     elif odd == "slice":
-        shape = replace(shape, tasks=draw(st.integers(1, 2)), slice=draw(st.sampled_from(("1g", "3g"))), types=())
+        shape = replace(
+            shape, tasks=draw(st.integers(1, 2)), slice=draw(st.sampled_from(("1g", "3g"))), types=()
+        )
     room = Room(cluster)
     while room.best(shape) is None:  # the smallest that is left always fits: one GPU of any type
         shape = gang(shape.tasks // 2) if shape.tasks > 1 else gang(1)

@@ -49,7 +49,7 @@ def keeps_every_rule(make: Make, scene: Scene, name: str = "") -> None:
     waives = waived(policy, name)
     result = watched(policy, scene.cluster, scene.jobs, incidents=scene.incidents, waives=waives)
     if FINISHES not in waives:
-        left = sorted(set(job.id for job in scene.jobs) - result.audit.ended.keys())
+        left = sorted({job.id for job in scene.jobs} - result.audit.ended.keys())
         assert not left, f"{left} never ended: {sorted(result.core.running)} hold devices, the rest waits"
 
 
@@ -74,7 +74,9 @@ def leaves_no_trace(make: Make, scene: Scene) -> None:
         core.notes()
         assert picture(core) == before, f"a dry run after step {step.number} left a trace"
 
-    asked = watched(make(), scene.cluster, scene.jobs, incidents=scene.incidents, check=False, on_step=dry_run)
+    asked = watched(
+        make(), scene.cluster, scene.jobs, incidents=scene.incidents, check=False, on_step=dry_run
+    )
     assert _lines(asked) == _lines(_plain(make, scene))
 
 

@@ -1,0 +1,116 @@
+"""The queue and the exits against lists that are sorted each time."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dovetail.core.active import ActiveJob
+from dovetail.core.exits import Exits
+from dovetail.core.queue import Queue
+from dovetail.core.room import Room
+from dovetail.model.cluster import Cluster, Node
+from dovetail.model.grant import FULL
+from dovetail.model.job import Job, gang
+from dovetail.testing.suite import searched
+
+
+def made(seq: int, gpus: int = 1, arrived: int = 0, tenant: str = "") -> ActiveJob:
+    return ActiveJob(Job(f"j{seq}", arrived, gang(gpus), 1, 1, tenant=tenant), seq)
+
+
+@given(moves=st.lists(st.tuples(st.integers(0, 12), st.integers(1, 3), st.integers(0, 4)), max_size=40))
+@searched(150)
+def test_the_queue_is_a_sorted_list(moves: list[tuple[int, int, int]]) -> None:
+    """Push, and push again to take out: the head and the walk are those of a sorted list at every moment."""
+    queue = Queue(lambda job, now: job.arrived_at, lambda job: job.arrived_at % 2)
+    known: dict[int, ActiveJob] = {}
+    inside: dict[int, ActiveJob] = {}
+    for seq, gpus, arrived in moves:
+        if seq in inside:
+            queue.remove(inside.pop(seq))
+        else:
+            inside[seq] = known.setdefault(seq, made(seq, gpus, arrived))
+            queue.push(inside[seq], 0)
+        ranked = sorted(inside.values(), key=lambda job: (job.arrived_at, job.seq))
+        assert len(queue) == len(ranked)
+        assert queue.head() is (ranked[0] if ranked else None)
+        unskipped = [job for job in ranked if job.shape != gang(1)]
+        assert queue.head({gang(1)}) is (unskipped[0] if unskipped else None)
+        heads = {(job.gpus, job.arrived_at % 2): job for job in reversed(ranked)}  # nobody starts: only heads
+        assert list(queue.walk()) == sorted(heads.values(), key=lambda job: (job.arrived_at, job.seq))
+        assert {shape.gpus for shape in queue.shapes()} == {job.gpus for job in ranked}
+        assert set(queue) == set(ranked)
+
+
+def test_a_walk_goes_on_behind_who_was_started() -> None:
+    queue = Queue(lambda job, now: job.arrived_at, lambda job: job.tenant)
+    jobs = [made(i, 1, i, "a" if i < 3 else "b") for i in range(5)]
+    for job in jobs:
+        queue.push(job, 0)
+    seen = []
+    for job in queue.walk():
+        seen.append(job.seq)
+        if job.seq != 1:  # it is refused, and its group with it
+            queue.remove(job)
+    assert seen == [0, 1, 3, 4]
+
+
+def test_a_walk_can_be_ranked_by_what_changes_under_way() -> None:
+    """Fair sharing: who has less goes first, and having is what the walk does."""
+    queue = Queue(lambda job, now: job.arrived_at, lambda job: job.tenant)
+    for i in range(6):
+        queue.push(made(i, 1, i, "a" if i < 4 else "b"), 0)
+    used = {"a": 0, "b": 0}
+    order = []
+    for job in queue.walk(rank=lambda job: used[job.tenant]):
+        order.append(job.tenant)
+        used[job.tenant] += 1
+        queue.remove(job)
+    assert order == ["a", "b", "a", "b", "a", "a"]
+
+
+@given(
+    sizes=st.lists(st.integers(1, 4), min_size=1, max_size=3),
+    running=st.lists(st.tuples(st.integers(1, 4), st.integers(0, 5), st.booleans()), max_size=8),
+    want=st.integers(1, 4),
+)
+@searched(200)
+def test_relief_is_found_where_the_last_to_leave_leaves_first(
+    sizes: list[int], running: list[tuple[int, int, bool]], want: int
+) -> None:
+    room = Room(Cluster(tuple(Node(f"n{i}", size) for i, size in enumerate(sizes))))
+    exits = Exits(room)
+    exits.relief(gang(want))  # asked before anything runs: the ladder must be kept up to date
+    stands: list[tuple[int, int, int]] = []
+    for seq, (gpus, key, leaves) in enumerate(running):
+        spots = room.best(gang(gpus))
+        if spots is None or len(spots) > 1:
+            continue
+        room.take(spots)
+        job = made(seq, gpus)
+        job.begin(0, spots, FULL)
+        exits.add(job, (key,) if leaves else None)
+        if leaves:
+            stands.append((spots[0][0], key, gpus))
+    if max(sizes) < want:
+        return  # over several nodes: the walk over ladders, checked through the policies
+    keys = []
+    for node in range(len(sizes)):
+        free = room.free_on(node).bit_count()
+        leaving: tuple[int, ...] = ()
+        for key, gpus in sorted((key, gpus) for at, key, gpus in stands if at == node):
+            if free >= want:
+                break
+            free, leaving = free + gpus, (key,)
+        if free >= want:
+            keys.append(leaving)
+    relief = exits.relief(gang(want))
+    assert (relief is None) == (not keys)
+    if relief is not None:
+        assert relief.key == min(keys)
+        ((node, count),) = relief.nodes
+        gained = sum(job.gpus for job in relief.jobs)
+        assert count == want
+        assert room.free_on(node).bit_count() + gained >= want
+        assert exits.free_by(node, relief.key) >= want
