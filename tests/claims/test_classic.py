@@ -74,7 +74,7 @@ def test_sjf_lets_the_longest_wait() -> None:
     ],
 )
 def test_four_jobs_on_two_gpus(
-    policy: str, options: dict[str, Any], jcts: list[float], mean_jct: float, makespan: float, busy: float
+    *, policy: str, options: dict[str, Any], jcts: list[float], mean_jct: float, makespan: float, busy: float
 ) -> None:
     result = run(FOUR_JOBS, TWO, policy, **options)
     assert result.jct() == jcts

@@ -329,8 +329,9 @@ class Core:
         if fits is None:
             fits = self._ever[shape] = self.room.ever(shape)
         if not fits:
+            kind = f" of {'|'.join(shape.types)}" if shape.types else ""
             raise NeverFits(
-                f"job {spec.id} asks for {shape.gpus} GPUs{' of ' + '|'.join(shape.types) if shape.types else ''}, "
+                f"job {spec.id} asks for {shape.gpus} GPUs{kind}, "
                 f"which the empty cluster of {self.cluster.gpus} GPUs cannot hold; give it a larger cluster"
             )
         job = ActiveJob(spec, self._seq)
@@ -541,7 +542,7 @@ class Core:
                 self._closed[node] = "switched off" if isinstance(action, SetPower) else "given back"
 
     def _enact(self, touched: Mapping[ActiveJob, Saved], actions: list[Action]) -> None:
-        """Stops first, then what shrinks, then what grows and starts, each as soon as its devices are free."""
+        """Stops first, then what shrinks, then what grows and starts, each when its devices are free."""
         starting: list[ActiveJob] = []
         growing: list[ActiveJob] = []
         before: dict[ActiveJob, Spots] = {}
@@ -620,7 +621,7 @@ class Core:
             self._arm(job)
 
     def _resize(self, job: ActiveJob, saved: Saved, actions: list[Action]) -> None:
-        """It goes on where it was, with other spots or terms; so whatever the draft did to its sums is undone."""
+        """It goes on where it was, with other spots or terms: what the draft did to its sums is undone."""
         self.leave(job)
         spots, terms, held = job.spots, job.terms, job.held
         job.restore(saved)

@@ -73,7 +73,7 @@ class Draft:
         return self._core.used
 
     def start(self, job: JobView, spots: Spots | None = None, terms: Terms = FULL) -> bool:
-        """Give a waiting job these spots, or the best ones; False if there is no room or its tenant is full."""
+        """Give a waiting job these spots, or the best; False if there is no room or its tenant is full."""
         mine: ActiveJob = job  # type: ignore[assignment]  # the core's own, handed out as a view
         core = self._core
         if mine.filed is None:

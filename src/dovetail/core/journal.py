@@ -228,7 +228,6 @@ def _parse(path: Path, number: int, line: str) -> Any:
 
 
 def _open(path: Path, mode: str, *, compressed: bool) -> IO[str]:
-    if compressed:
-        file: IO[str] = gzip.open(path, mode, encoding="utf-8")  # type: ignore[assignment]
-        return file
-    return open(path, mode.replace("t", ""), encoding="utf-8")
+    opener: Any = gzip.open if compressed else open
+    file: IO[str] = opener(path, mode, encoding="utf-8")
+    return file

@@ -1,8 +1,9 @@
 """Free capacity, indexed so that the best place is found without a search.
 
-Nodes of a type are bucketed by how many devices they have wholly free; a bucket is one integer used as a bit
-set of nodes. Best fit is the lowest bucket that is big enough, and its lowest bit. Nodes that are closed stand
-in no bucket. Shapes that ask for more than whole GPUs (a share, CPU, memory, helpers) are placed by a scan.
+Nodes of a type are bucketed by how many devices they have wholly free; a bucket is one integer used as a
+bit set of nodes. Best fit is the lowest bucket that is big enough, and its lowest bit. Nodes that are closed
+stand in no bucket. Shapes that ask for more than whole GPUs (a share, CPU, memory, helpers) are placed by a
+scan.
 """
 
 from __future__ import annotations
@@ -205,7 +206,7 @@ class Room:
     # -- taking and giving
 
     def take(self, spots: Spots, *, back: bool = False) -> None:
-        """Hold these spots; what is not free cannot be held, nor, unless it is taken `back`, a closed node."""
+        """Hold these spots. What is not free cannot be held, nor a closed node, unless it is taken `back`."""
         for spot in spots:
             node, devices, share, cpus, memory = spot
             free = self._free[node]

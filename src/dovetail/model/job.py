@@ -11,6 +11,7 @@ from enum import StrEnum
 from functools import cached_property, lru_cache
 from typing import Any
 
+from dovetail.model.cluster import SLICES
 from dovetail.model.units import WHOLE
 
 
@@ -79,8 +80,9 @@ class Shape:
 
     @cached_property
     def load(self) -> int:
-        """Milli-GPUs asked for in all."""
-        return self.tasks * self.each * self.milli
+        """Milli-GPUs asked for in all, counted as what is held: a slice by its memory slots."""
+        part = WHOLE * SLICES[self.slice][0] // 8 if self.slice else self.milli
+        return self.tasks * self.each * part
 
     @cached_property
     def plain(self) -> bool:

@@ -338,7 +338,8 @@ class World:
 
 def _devices(spots: Spots | None) -> Iterable[tuple[int, int]]:
     for node, devices, _, _, _ in spots or ():
-        while devices:
-            low = devices & -devices
+        left = devices
+        while left:
+            low = left & -left
             yield node, low.bit_length() - 1
-            devices ^= low
+            left ^= low
