@@ -4,7 +4,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.stamp
-CODE = $(wildcard src tests benchmarks)
+CODE = $(wildcard src tests benchmarks docs)
 
 .DEFAULT_GOAL := help
 .PHONY: help setup up test lint check format bench docs hooks clean
@@ -49,9 +49,8 @@ format: setup ## rewrite the code in the house format, mend what can be mended
 bench: setup ## measure decisions per second against their expected ranges
 	$(BIN)/python -m benchmarks $(ARGS)
 
-docs: setup ## write docs/reference again from the code
-	@mkdir -p docs/reference
-	$(BIN)/typer dovetail.cli.main utils docs --name dovetail --output docs/reference/cli.md
+docs: setup ## write again what the docs read off the code: reference, claims, index of systems
+	$(BIN)/python docs/generate.py
 
 hooks: ## lint before every commit (a git pre-commit hook)
 	@hook="$$(git rev-parse --git-path hooks)/pre-commit"; \

@@ -83,6 +83,7 @@ class Core:
         "defers",
         "exits",
         "holds",
+        "hopeful",
         "jobs",
         "limited",
         "memory",
@@ -112,6 +113,7 @@ class Core:
         self.used: dict[str, int] = {}
         self.arrived: list[ActiveJob] = []
         self.moved = False
+        self.hopeful: list[Shape] | None = None
         self.memory: object = None
         self.calendar: dict[str, Reservation] = {}
         self.holds: dict[str, tuple[Spots, int]] = {}
@@ -198,6 +200,7 @@ class Core:
             self.defers = ARRIVALS if self._order.fifo else NOTHING
         self.arrived = []
         self.moved = False
+        self.hopeful = None
         if self._clocked or self._quantum is not None:
             self._round_due = None
             self.alarm = self._next_alarm()
@@ -207,7 +210,12 @@ class Core:
         """Whether a policy that rests might start something now."""
         if rests is True:
             waiting = len(self.queue)
-            return waiting > 0 and (waiting == len(self.arrived) or self.queue.any_shape(self.room.may_fit))
+            if not waiting:
+                return False
+            if waiting == len(self.arrived):
+                return True
+            self.hopeful = self.queue.shapes_that(self.room.may_fit)
+            return bool(self.hopeful)
         first = self.queue.head()
         return first is None or first is not rests or self.room.may_fit(first.shape)
 
@@ -241,8 +249,8 @@ class Core:
 
     def notes(self) -> list[Note]:
         """Decide, keep nothing of it, and tell why each job that was asked for was passed over."""
-        arrived, moved, number = self.arrived, self.moved, self.number
-        self._notes, self.moved = [], True
+        arrived, moved, number, hopeful = self.arrived, self.moved, self.number, self.hopeful
+        self._notes, self.moved, self.hopeful = [], True, None
         self._draft = None
         try:
             self.policy.decide(self)
@@ -251,6 +259,7 @@ class Core:
             if self._draft is not None:
                 self.abandon(self._draft)
             self._notes, self.arrived, self.moved, self.number = None, arrived, moved, number
+            self.hopeful = hopeful
 
     # -- bookkeeping shared by drafts and events
 
@@ -397,6 +406,9 @@ class Core:
                     self.queue.remove(job)
                     self.queue.push(job, self.now)
                     self.arrived.append(job)
+                elif job.awaiting is not None and self._yields is not None:
+                    self.exits.remove(job)
+                    self.exits.add(job, self._exit_key(job))
         self._released(job_id, actions)
 
     def _released(self, job_id: str, actions: list[Action]) -> None:
@@ -634,17 +646,23 @@ class Core:
             self._arm(job)
 
     def _blockers(self, job: ActiveJob) -> set[str]:
-        """Who still holds, on the way out, a device that this job was given."""
+        """Who still holds, on the way out, something that this job was given."""
         return {
             other
             for other, spots in self._releasing.items()
             if other == job.id
             or any(
-                a[0] == b[0] and (a[1] & b[1] or (a[3] and b[3]) or (a[4] and b[4]))
+                a[0] == b[0]
+                and (a[1] & b[1] or (b[3] and self._short(a[0], 3)) or (b[4] and self._short(a[0], 4)))
                 for a in cast("Spots", job.spots)
                 for b in spots
             )
         }
+
+    def _short(self, node: int, what: int) -> bool:
+        """Whether the node lacks CPU (3) or memory (4) until those on their way out have gone."""
+        leaving = sum(spot[what] for spots in self._releasing.values() for spot in spots if spot[0] == node)
+        return (self.room.free_cpus(node) if what == 3 else self.room.free_memory(node)) < leaving
 
     def _answer(self, answers: Iterable[Answer], actions: list[Action]) -> None:
         for answer in answers:
@@ -693,7 +711,8 @@ class Core:
                 heappush(twin._timers, job.timer)
         for other, heirs in self._heirs.items():
             twin._heirs[other] = [copies[job.id] for job in heirs if job.id in copies]
-        twin._rests = self._rests if isinstance(self._rests, bool) else copies.get(self._rests.id, False)
+        rests = self._rests
+        twin._rests = rests if isinstance(rests, bool) else copies.get(rests.id, rests)
         twin._clocked, twin.alarm, twin.defers = self._clocked, self.alarm, self.defers
         twin.arrived = [copies[job.id] for job in self.arrived if job.id in copies]
         for node in self._closed:

@@ -10,7 +10,6 @@ for, and worked out again for the nodes that were touched.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from heapq import heapify, heappop, heappush
 from typing import TYPE_CHECKING
 
@@ -26,13 +25,20 @@ if TYPE_CHECKING:
 NOBODY: Key = ()  # need leave: before every key, which are tuples
 
 
-@dataclass(frozen=True, slots=True)
 class Relief:
-    """Where a shape would fit if these jobs left."""
+    """Where a shape would fit if some jobs left; who they are is worked out when it is asked."""
 
-    key: Key
-    nodes: tuple[tuple[int, int], ...]
-    jobs: tuple[ActiveJob, ...]
+    __slots__ = ("_exits", "key", "nodes")
+
+    def __init__(self, exits: Exits, key: Key, nodes: tuple[tuple[int, int], ...]) -> None:
+        self._exits = exits
+        self.key = key
+        self.nodes = nodes
+
+    @property
+    def jobs(self) -> tuple[ActiveJob, ...]:
+        leaving = (job for node, want in self.nodes for job in self._exits.leavers(node, want))
+        return tuple(dict.fromkeys(leaving))
 
 
 class _Ladder:
@@ -103,7 +109,7 @@ class Exits:
         top = self._top(self._refreshed(kind, want))
         if top is None or (below is not None and not top[0] < below):
             return None
-        return Relief(top[0], ((top[1], want),), self._leavers(top[1], want))
+        return Relief(self, top[0], ((top[1], want),))
 
     def _on_many(self, kind: int, cuts: Sequence[int], below: Key | None) -> Relief | None:
         taken: list[tuple[_Ladder, tuple[Key, int]]] = []
@@ -122,10 +128,9 @@ class Exits:
         finally:
             for ladder, entry in taken:
                 heappush(ladder.heap, entry)
-        jobs = dict.fromkeys(job for node, want in chosen.items() for job in self._leavers(node, want))
-        return Relief(last, tuple(chosen.items()), tuple(jobs))
+        return Relief(self, last, tuple(chosen.items()))
 
-    def _leavers(self, node: int, want: int) -> tuple[ActiveJob, ...]:
+    def leavers(self, node: int, want: int) -> tuple[ActiveJob, ...]:
         """Those who must leave a node; whoever turns out not to be needed stays."""
         short = want - self._room.free_on(node).bit_count()
         leaving: list[tuple[int, ActiveJob]] = []

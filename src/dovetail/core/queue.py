@@ -102,13 +102,18 @@ class Queue:
             self._first = best
         return best[2]
 
-    def any_shape(self, fits: Callable[[Shape], bool]) -> bool:
-        """Whether any shape that somebody waits for is such."""
-        if self._size:
+    def shapes_that(self, fits: Callable[[Shape], bool]) -> list[Shape]:
+        """The shapes that somebody waits for and that are such."""
+        found: list[Shape] = []
+        if self._group is None:
             for shape, _, heap in self._flat:
                 if heap and fits(shape):
-                    return True
-        return False
+                    found.append(shape)
+        else:
+            for shape in self._lanes:
+                if fits(shape):
+                    found.append(shape)
+        return found
 
     def shapes(self) -> Sequence[Shape]:
         """The shapes that somebody waits for."""
@@ -125,6 +130,10 @@ class Queue:
             return lane
         self._tidy()
         return self._lanes.get(shape, {})
+
+    def waiting(self, entry: tuple[Key, int, Any]) -> bool:
+        """Whether an entry of a group's heap is valid."""
+        return entry[2].filed is entry
 
     def walk(
         self,

@@ -16,7 +16,7 @@ not in what is promised for later; a device in part use counts as taken until th
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from heapq import nsmallest
 from itertools import chain
 
@@ -25,7 +25,7 @@ from dovetail.mechanisms.order import arrival
 from dovetail.mechanisms.place import Place, packed
 from dovetail.model.grant import Spots
 from dovetail.model.job import Shape
-from dovetail.model.view import JobView, Key, Order, Plan, Reservation, Room, View
+from dovetail.model.view import Entry, JobView, Key, Order, Plan, Queue, Reservation, Room, View
 
 Nodes = tuple[tuple[int, int], ...]  # (node, devices)
 FOREVER = 1 << 62
@@ -79,6 +79,8 @@ def easy(order: Order = arrival, depth: int | None = None) -> Discipline:
         if depth is not None:
             return around(view, plan, ranked(view), reservations=1)
         room, now = plan.room, view.now
+        if place is packed:
+            plan.rest()
         while (head := view.queue.head()) is not None:
             spots = place(room, head)
             if spots is None:
@@ -92,10 +94,11 @@ def easy(order: Order = arrival, depth: int | None = None) -> Discipline:
             return around(view, plan, ranked(view), reservations=1)
         plan.deny(head, "Resources")
         shadow = max(relief.key[0] if relief.key else now, now)
-        for other in view.calendar:
-            if other != head.id:
+        promised = view.calendar.get(head.id)
+        if promised is None or (promised.start, promised.nodes) != (shadow, relief.nodes):
+            for other in view.calendar:
                 plan.forget(other)
-        plan.reserve(head, Reservation(shadow, None, tuple(relief.nodes)))
+            plan.reserve(head, Reservation(shadow, None, tuple(relief.nodes)))
         spare = {node: view.exits.free_by(node, relief.key) - want for node, want in relief.nodes}
         # A reservation that stands lets nobody in whom it kept out before: only newcomers need be asked.
         if not view.moved and head not in view.arrived:
@@ -150,15 +153,16 @@ def place_behind(view: View, plan: Plan, shape: Shape, spare: dict[int, int]) ->
 def _scan(view: View, plan: Plan, head: JobView, time: int, spare: dict[int, int]) -> bool:
     """Take, again and again, the first job that may start, until none may; False if it was refused."""
     room, queue = plan.room, view.queue
-    open_shapes = [shape for shape in queue.shapes() if room.best(shape) is not None]
+    waiting = queue.shapes() if view.hopeful is None else view.hopeful
+    open_shapes = [shape for shape in waiting if room.may_fit(shape)]
     while open_shapes:
-        first: tuple[Key, int, JobView] | None = None
+        first: Entry | None = None
         still_open = []
         for shape in open_shapes:
             if room.best(shape) is None:
                 continue
             long_too = place_behind(view, plan, shape, spare) is not None
-            entry = _first_of(queue.groups(shape), head, None if long_too else time)
+            entry = _first_of(queue, shape, head, None if long_too else time)
             if entry is None:
                 continue
             still_open.append(shape)
@@ -172,12 +176,10 @@ def _scan(view: View, plan: Plan, head: JobView, time: int, spare: dict[int, int
     return True
 
 
-def _first_of(
-    groups: Mapping[Hashable, Sequence[tuple[Key, int, JobView]]], head: JobView, within: int | None
-) -> tuple[Key, int, JobView] | None:
+def _first_of(queue: Queue, shape: Shape, head: JobView, within: int | None) -> Entry | None:
     """The first waiting job of a shape that ends in time."""
-    best: tuple[Key, int, JobView] | None = None
-    for number, heap in groups.items():
+    best: Entry | None = None
+    for number, heap in queue.groups(shape).items():
         low, high = class_bounds(number) if isinstance(number, int) else (0, 1 << 62)
         if within is not None and low > within:
             continue
@@ -192,7 +194,7 @@ def _first_of(
                 (best is None or entry < best)
                 and job is not head
                 and (within is None or job.estimate <= within)
-                and getattr(job, "filed", None) is entry
+                and queue.waiting(entry)
             ):
                 best = entry
     return best
@@ -380,7 +382,8 @@ def _note(last: dict[int, int], devices: int, end: int) -> None:
 
 def _cuts(sizes: list[int], shape: Shape) -> list[int]:
     """Devices on each of the fewest nodes that hold this gang, most first; none if they never do."""
-    left, cuts = shape.tasks, list[int]()
+    left = shape.tasks
+    cuts: list[int] = []
     for size in sorted(sizes, reverse=True):
         here = min(size // shape.each, left)
         if not here:
@@ -419,7 +422,8 @@ def around(
             return _forget(view, plan, ())
     outlook = Outlook(view, plan)
     promised = _kept(view, outlook) if keep else {}
-    reserved, refused = set(promised), dict[Shape, int]()
+    reserved = set(promised)
+    refused: dict[Shape, int] = {}
     for job in waiting:
         shape, time = job.shape, max(1, needed(job, now))
         if not shape.each:  # no devices, nothing to reserve

@@ -41,7 +41,8 @@ def by_order(view: View, order: Order) -> list[JobView]:
 def by_fit(view: View, place: Place, jobs: Sequence[JobView]) -> Plan:
     """Down the list: who fits starts, and who does not displaces those behind, the last first."""
     plan = view.draft()
-    room, full = plan.room, set[Shape]()
+    room = plan.room
+    full: set[Shape] = set()
     behind = sum(job.held for job in jobs if job.traits.preemptible)
     for i, job in enumerate(jobs):
         if job.spots is not None:

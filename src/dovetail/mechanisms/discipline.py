@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from dovetail.mechanisms.place import Place, packed
-from dovetail.model.job import Shape
 from dovetail.model.view import JobView, Plan, View
 
 Discipline = Callable[[View, Place], Plan]
@@ -27,19 +26,20 @@ def skip(view: View, place: Place = packed) -> Plan:
     """
     plan = view.draft()
     room = plan.room
-    full: set[Shape] = set()
     if place is packed:
         plan.rest()
-    if start_in_order(view, plan, place) is None:
+        for job in view.queue.walk(shapes=view.hopeful):
+            spots = room.best(job.shape)
+            if spots is None:
+                plan.deny(job, "Resources")
+            else:
+                plan.start(job, spots)
         return plan
     shapes = None if view.moved else {job.shape for job in view.arrived}
-    for job in view.queue.walk(shapes=shapes, fits=room.may_fit if place is packed else None):
-        if job.shape in full:
-            continue
+    for job in view.queue.walk(shapes=shapes):
         spots = place(room, job)
         if spots is None:
             plan.deny(job, "Resources")
-            full.add(job.shape)
         else:
             plan.start(job, spots)
     return plan

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from dovetail.mechanisms.pods import suits
 from dovetail.model.cluster import Cluster
-from dovetail.model.grant import Spot, Spots
+from dovetail.model.grant import EMPTY, Spot, Spots, slices_of, slots_for
 from dovetail.model.job import Shape
 from dovetail.model.units import WHOLE
 from dovetail.model.view import Room
@@ -59,18 +59,23 @@ def fewest_nodes(cluster: Cluster, shape: Shape) -> int:
     """How many nodes the gang needs when the cluster is empty, by GPUs, CPU and memory."""
     empty = {i: ((1 << node.gpus) - 1, node.cpus, node.memory) for i, node in enumerate(cluster.nodes)}
     spots = _filled(cluster, shape, empty)
-    return len(spots) if spots else len(cluster.nodes)
+    return _nodes_in(spots) if spots else len(cluster.nodes)
+
+
+def _nodes_in(spots: Spots) -> int:
+    return len({spot[0] for spot in spots})
 
 
 def taken(cluster: Cluster, shape: Shape, offer: Offer, at_most: int) -> Spots | None:
     """The gang on at most so many nodes of an offer, best fit; None if the offer does not hold it.
 
-    Devices are offered whole, so a part or a slice of one has it to itself.
+    Devices are offered whole, so a part of one has it to itself; so have the slices of a gang.
     """
     spots = _placed(cluster, shape, offer, at_most)
     if spots is None or not shape.roles:
         return spots
-    left, helpers = less(offer, spots), list[Spot]()
+    left = less(offer, spots)
+    helpers: list[Spot] = []
     for role in shape.roles:
         for _ in range(role.count):
             fits = [(-c, n) for n, (_, c, m) in left.items() if c >= role.cpus and m >= role.memory]
@@ -87,20 +92,21 @@ def _placed(cluster: Cluster, shape: Shape, offer: Offer, at_most: int) -> Spots
     whole = [(free, node) for count, free, node in counts if count >= shape.tasks]
     if whole:
         node = min(whole)[1]
-        return (_spot(shape, node, shape.tasks, offer),)
+        return _spots(shape, node, shape.tasks, offer)
     spots = _filled(cluster, shape, offer)
-    return spots if spots is not None and len(spots) <= at_most else None
+    return spots if spots is not None and _nodes_in(spots) <= at_most else None
 
 
 def _filled(cluster: Cluster, shape: Shape, offer: Offer) -> Spots | None:
     for flavour in shape.types or [kind.name for kind in cluster.types] if shape.each else ("",):
         one_type = replace(shape, types=(flavour,)) if flavour else shape
         nodes = sorted((-_count(cluster, one_type, node, offer), node) for node in offer)
-        left, spots = shape.tasks, list[Spot]()
+        left = shape.tasks
+        spots: list[Spot] = []
         for negative, node in nodes:
             count = min(-negative, left)
             if count > 0:
-                spots.append(_spot(shape, node, count, offer))
+                spots += _spots(shape, node, count, offer)
                 left -= count
         if not left:
             return tuple(spots)
@@ -111,7 +117,10 @@ def _count(cluster: Cluster, shape: Shape, node: int, offer: Offer) -> int:
     devices, cpus, memory = offer[node]
     if not suits(cluster, shape, node):
         return 0
-    count = devices.bit_count() // shape.each if shape.each else shape.tasks
+    pieces = devices.bit_count()
+    if shape.slice:
+        pieces *= slices_of(shape.slice) if cluster.nodes[node].type.sliceable else 0
+    count = pieces // shape.each if shape.each else shape.tasks
     if shape.cpus:
         count = min(count, cpus // shape.cpus)
     if shape.memory:
@@ -119,10 +128,29 @@ def _count(cluster: Cluster, shape: Shape, node: int, offer: Offer) -> int:
     return min(count, shape.tasks)
 
 
-def _spot(shape: Shape, node: int, count: int, offer: Offer) -> Spot:
-    devices, picked = offer[node][0], 0
-    for _ in range(count * shape.each):
+def _spots(shape: Shape, node: int, count: int, offer: Offer) -> Spots:
+    devices, pieces = offer[node][0], count * shape.each
+    cpus, memory = count * shape.cpus, count * shape.memory
+    if shape.slice:
+        first, *more = _slices(shape.slice, node, devices, pieces)
+        return ((*first[:3], cpus, memory), *more)
+    picked = 0
+    for _ in range(pieces):
         picked |= devices & -devices
         devices &= devices - 1
-    share = shape.milli if shape.each else 0
-    return node, picked, share, count * shape.cpus, count * shape.memory
+    return ((node, picked, shape.milli if shape.each else 0, cpus, memory),)
+
+
+def _slices(profile: str, node: int, devices: int, pieces: int) -> list[Spot]:
+    """So many slices, each a spot, cut from one empty device after the other."""
+    spots: list[Spot] = []
+    device = free = 0
+    while len(spots) < pieces:
+        slots = slots_for(profile, free)
+        if slots:
+            free ^= slots
+            spots.append((node, device, -slots, 0, 0))
+        else:
+            device, free = devices & -devices, EMPTY
+            devices ^= device
+    return spots

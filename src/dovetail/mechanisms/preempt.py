@@ -51,9 +51,10 @@ def displace(view: View, plan: Plan, order: Order, job: JobView, place: Place) -
         relief = view.exits.relief(job.shape, limit)
         if relief is None:
             return ()
-        for other in relief.jobs:
-            plan.stop(other)
-        return relief.jobs
+        displaced = relief.jobs
+        for runner in displaced:
+            plan.stop(runner)
+        return displaced
     assert order.yields is not None
     now, yields = view.now, order.yields
     leaving = sorted(

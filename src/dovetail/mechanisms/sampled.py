@@ -14,7 +14,6 @@ from typing import Protocol
 
 from dovetail.model.grant import Spots
 from dovetail.model.job import Shape
-from dovetail.model.units import WHOLE
 from dovetail.model.view import Room
 
 FAR = 0.25  # how likely a node in another rack is, against one in the racks drawn already
@@ -27,7 +26,12 @@ class Source(Protocol):
 
 
 def sampled(room: Room, shape: Shape, source: Source, samples: int = 100) -> Spots | None:
-    """The best of so many placements drawn; None if there is no room for all tasks."""
+    """The best of so many placements drawn; None if there is no room for all tasks.
+
+    A gang with helpers is placed in one go, packed: they belong to the whole, not to a node's part of it.
+    """
+    if shape.roles:
+        return room.anywhere(shape)
     holds = _holds(room, shape)
     if not holds:
         return None
@@ -62,8 +66,7 @@ def _holds(room: Room, shape: Shape) -> dict[int, int]:
         if shape.plain:
             tasks = min(shape.tasks, room.free_on(number).bit_count())
         else:
-            most = node.gpus * (WHOLE // shape.milli) // shape.each if shape.each else shape.tasks
-            counts = range(min(shape.tasks, most), 0, -1)
+            counts = range(shape.tasks, 0, -1)  # a device may hold several slices of one gang
             tasks = next((n for n in counts if room.on(shape.of(n), (number,)) is not None), 0)
         if tasks:
             by_type.setdefault(name, {})[number] = tasks

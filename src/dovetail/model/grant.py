@@ -51,6 +51,18 @@ def nodes_of(spots: Spots) -> set[int]:
     return {node for node, devices, _, _, _ in spots if devices}
 
 
+EMPTY = 0xFF  # all memory slots of a device that can be sliced
+
+
+def slices_of(profile: str) -> int:
+    """How many slices of one sort an empty device has room for.
+
+    >>> slices_of("1g"), slices_of("3g")
+    (7, 2)
+    """
+    return len(SLICES[profile][1])
+
+
 def slots_for(profile: str, free: int) -> int:
     """The slots a slice would take of a device's free ones, rightmost place that fits; 0 if none.
 

@@ -60,6 +60,8 @@ class Shape:
     def __post_init__(self) -> None:
         if self.tasks < 1 or self.each < 0 or not 0 < self.milli <= WHOLE:
             raise ValueError(f"no job has the shape {self}")
+        if self.slice and self.slice not in SLICES:
+            raise ValueError(f"no GPU has a slice {self.slice!r}; there are {', '.join(SLICES)}")
 
     def __new__(cls, *values: Any, **named: Any) -> Shape:
         key = (values, tuple(sorted(named.items())))

@@ -96,6 +96,9 @@ class Order:
     drifts: bool = False  # `yields` changes all the time: it is asked for when needed, and not indexed
 
 
+Entry = tuple[Key, int, JobView]  # in the queue: its key, its seq, and the job
+
+
 class Relief(Protocol):
     """The nodes on which a shape would fit if some running jobs left, the first to leave first."""
 
@@ -145,7 +148,8 @@ class Queue(Protocol):
         shapes: Collection[Shape] | None = None,
         fits: Callable[[Shape], bool] | None = None,
     ) -> Iterator[JobView]: ...
-    def groups(self, shape: Shape) -> Mapping[Hashable, Sequence[tuple[Key, int, JobView]]]: ...
+    def groups(self, shape: Shape) -> Mapping[Hashable, Sequence[Entry]]: ...  # heaps; the first waits
+    def waiting(self, entry: Entry) -> bool: ...  # the others may be of jobs that do so no longer
     def shapes(self) -> Sequence[Shape]: ...
 
 
@@ -211,6 +215,8 @@ class View(Protocol):
     def arrived(self) -> Sequence[JobView]: ...  # new in the queue since the last decision
     @property
     def moved(self) -> bool: ...  # something else than arrivals happened since
+    @property
+    def hopeful(self) -> Sequence[Shape] | None: ...  # waiting shapes that may fit now; None: not worked out
     @property
     def calendar(self) -> Mapping[str, Reservation]: ...
     @property

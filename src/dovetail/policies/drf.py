@@ -29,7 +29,8 @@ class Filling:
         plan = view.draft()
         if not len(view.queue):
             return plan
-        owner, shares, shut = self.owner, Shares(view, self.owner), set[str]()
+        owner, shares = self.owner, Shares(view, self.owner)
+        shut: set[str] = set()
         # What did not fit before fits no better for an arrival; only the new shapes can.
         only = None if view.moved or self.strict else dict.fromkeys(job.shape for job in view.arrived)
         for job in view.queue.walk(rank=lambda job: shares.dominant(owner(job)), shapes=only):

@@ -96,7 +96,8 @@ class _Cycle:
 
     def _admit(self) -> bool:
         """One walk over the queues' heads; whether somebody was evicted, which makes another worth while."""
-        plan, shut = self.plan, set[str]()
+        plan = self.plan
+        shut: set[str] = set()
         short: list[JobView] = []
         for job in self.view.queue.walk(rank=self._rank):
             if job.tenant in shut or self._rests(job):

@@ -60,7 +60,8 @@ class _Session:
 
     def allocate(self) -> list[JobView]:
         """Gangs of queues below their share, the lowest first; who found no room."""
-        plan, starved = self.plan, list[JobView]()
+        plan = self.plan
+        starved: list[JobView] = []
         for job in self.view.queue.walk(rank=lambda job: self._filled(job.tenant)):
             if self._overused(job.tenant):
                 plan.deny(job, "AssocGrpGRES", f"queue {job.tenant} has what it deserves")

@@ -61,7 +61,8 @@ class _Pass:
         self.plan.memory = self.missed or None
 
     def _walk(self) -> None:
-        plan, shut = self.plan, set[str]()
+        plan = self.plan
+        shut: set[str] = set()
         self.entitled = []
         for job in self.view.queue.walk(rank=self._rank):
             queue = job.tenant if job.tenant in self.given else ""

@@ -1,0 +1,108 @@
+"""`make bench`: every figure beside its limit; exit code 1 if one is missed.
+
+python -m benchmarks                 all of them (about ten minutes)
+python -m benchmarks replay growth   some of them
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import resource
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+# Times the yardstick for a million jobs on 812 nodes of 8 GPUs, load 0.95; tiresias-l in rounds of 60 s.
+REPLAY_LIMITS = {"fifo": 4.0, "sjf": 5.0, "tiresias-l": 8.0, "backfill": 14.0, "srtf": 20.0}
+MEMORY_LIMIT_MB = 1_500
+COMPARE_LIMIT_SECONDS = 60.0
+
+
+class Figure(NamedTuple):
+    """A measured number and what it may be at most."""
+
+    name: str
+    value: float
+    limit: float
+    unit: str
+    note: str = ""
+
+
+def _replay(policy: str, jobs: int, nodes: int) -> dict[str, Any]:
+    command = [sys.executable, "-m", "benchmarks.replay", policy, str(jobs), str(nodes)]
+    done = subprocess.run(command, check=True, capture_output=True, text=True)
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
+
+
+def replay() -> Iterator[Figure]:
+    """A million jobs under each of five policies."""
+    for policy, limit in REPLAY_LIMITS.items():
+        found = _replay(policy, 1_000_000, 812)
+        note = f"{found['cpu_seconds']:.1f} s, loop {found['yardstick']:.1f} s, mean JCT {found['mean_jct']:,.0f} s"
+        yield Figure(f"replay 1,000,000 jobs, {policy}", found["ratio"], limit, "x loop", note)
+        yield Figure(f"memory of that, {policy}", found["megabytes"], MEMORY_LIMIT_MB, "MB")
+
+
+def growth() -> Iterator[Figure]:
+    """Cost a job from 10,000 to 1,000,000 jobs on clusters that grow along: no faster than log n."""
+    sizes = ((10_000, 8), (100_000, 81), (1_000_000, 812))
+    for policy in REPLAY_LIMITS:
+        costs = [(jobs, _replay(policy, jobs, nodes)["ratio"] / jobs) for jobs, nodes in sizes]
+        first, last = costs[0], costs[-1]
+        allowed = math.log(last[0]) / math.log(first[0])
+        shown = ", ".join(f"{jobs:,}: {cost * 1e6:.2f}" for jobs, cost in costs)
+        yield Figure(f"growth, {policy}", last[1] / first[1], allowed, "x", f"loops a million jobs: {shown}")
+
+
+def compare() -> Iterator[Figure]:
+    """The five policies on the shipped Philly trace through the command line, children included."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    with tempfile.TemporaryDirectory() as folder:
+        report = Path(folder) / "report.html"
+        policies = ",".join(REPLAY_LIMITS)
+        command = [sys.executable, "-m", "dovetail.cli", "compare", "philly", "--cluster", "52x8"]
+        subprocess.run(
+            [*command, "--policies", policies, "--report", str(report)], check=True, capture_output=True
+        )
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    spent = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    yield Figure("compare of five on philly", spent, COMPARE_LIMIT_SECONDS, "CPU s")
+
+
+def start_up() -> Iterator[Figure]:
+    """`dovetail --help`."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    subprocess.run([sys.executable, "-m", "dovetail.cli", "--help"], check=True, capture_output=True)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    yield Figure("dovetail --help", (after.ru_utime - before.ru_utime) * 1_000, 1_000, "CPU ms")
+
+
+SUITES: dict[str, Callable[[], Iterator[Figure]]] = {
+    "replay": replay,
+    "growth": growth,
+    "compare": compare,
+    "start-up": start_up,
+}
+
+
+def main(names: list[str]) -> int:
+    missed = 0
+    for name in names or list(SUITES):
+        for figure in SUITES[name]():
+            good = figure.value <= figure.limit
+            missed += not good
+            mark = "ok  " if good else "MISS"
+            print(
+                f"{mark} {figure.name:<36} {figure.value:9.2f} of {figure.limit:8.2f} {figure.unit:<7} {figure.note}",
+                flush=True,
+            )
+    return 1 if missed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
