@@ -2,17 +2,20 @@
 
 Every waiting job, in order, starts if it fits, and otherwise displaces running jobs that rank behind it,
 last first, if that makes room. With all running jobs ranked too this is the greedy prefix of all active jobs.
+A job whose tenant is at a limit displaces nobody in vain, and holds up no other tenant's.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 from dovetail.mechanisms.place import Place, packed
 from dovetail.mechanisms.skew import packs
 from dovetail.model.grant import Spots
 from dovetail.model.job import Shape
-from dovetail.model.view import JobView, Order, Plan, View
+from dovetail.model.view import Entry, JobView, Order, Plan, View
+
+Displaced = Sequence[tuple[JobView, Spots]]  # each with what it held
 
 
 def preemptive(order: Order, *, nobody_overtakes: bool = False) -> Callable[[View, Place], Plan]:
@@ -22,28 +25,51 @@ def preemptive(order: Order, *, nobody_overtakes: bool = False) -> Callable[[Vie
         plan = view.draft()
         room = plan.room
         blocked: set[Shape] = set()
+        full: dict[Shape, set[str]] = {}  # shapes that fit, and the tenants whose limits they do not
         # A shape that could not be helped before cannot be now, unless something moved or a better job came.
         tried = None if view.moved else {job.shape for job in view.arrived}
-        while (job := view.queue.head(blocked)) is not None:
+        while (job := _first(view, order, blocked, full) if full else view.queue.head(blocked)) is not None:
             shape = job.shape
             spots = place(room, job)
+            displaced: Displaced = ()
             if spots is None and (tried is None or shape in tried):
                 displaced = displace(view, plan, order, job, place)
                 if displaced:
-                    blocked.difference_update(other.shape for other in displaced)
                     spots = place(room, job)
             if spots is None:
                 plan.deny(job, "Resources")
-            if spots is None or not plan.start(job, spots):
                 blocked.add(shape)
-                if nobody_overtakes:
-                    break
+            elif plan.start(job, spots):
+                if displaced:
+                    blocked.difference_update(other.shape for other, _ in displaced)
+                    full.clear()
+                continue
+            else:
+                full.setdefault(shape, set()).add(job.tenant)
+                for other, before in displaced:
+                    plan.start(other, before)
+            if nobody_overtakes:
+                break
         return plan
 
     return serve
 
 
-def displace(view: View, plan: Plan, order: Order, job: JobView, place: Place) -> Sequence[JobView]:
+def _first(
+    view: View, order: Order, blocked: Collection[Shape], full: Mapping[Shape, Collection[str]]
+) -> JobView | None:
+    """The first in the queue whose shape is not blocked, and not beyond the limit of its tenant."""
+    queue = view.queue
+    head = queue.head({*blocked, *full})
+    found: list[Entry] = [] if head is None else [(order.key(head, view.now), head.seq, head)]
+    for shape, tenants in full.items():
+        if shape not in blocked:
+            for heap in queue.groups(shape).values():
+                found += [e for e in heap if e[2].tenant not in tenants and queue.waiting(e)]
+    return min(found)[2] if found else None
+
+
+def displace(view: View, plan: Plan, order: Order, job: JobView, place: Place) -> Displaced:
     """Stop those who yield first to this job until it fits; nobody if that cannot be."""
     assert order.limit is not None
     limit = order.limit(job, view.now)
@@ -51,8 +77,8 @@ def displace(view: View, plan: Plan, order: Order, job: JobView, place: Place) -
         relief = view.exits.relief(job.shape, limit)
         if relief is None:
             return ()
-        displaced = relief.jobs
-        for runner in displaced:
+        displaced = [(runner, runner.spots or ()) for runner in relief.jobs]
+        for runner, _ in displaced:
             plan.stop(runner)
         return displaced
     assert order.yields is not None
@@ -65,14 +91,14 @@ def displace(view: View, plan: Plan, order: Order, job: JobView, place: Place) -
     return displace_among(plan, [other for _, _, other in leaving], job, place)
 
 
-def displace_among(plan: Plan, leaving: Sequence[JobView], job: JobView, place: Place) -> Sequence[JobView]:
+def displace_among(plan: Plan, leaving: Sequence[JobView], job: JobView, place: Place) -> Displaced:
     """For shapes and placements without an index: stop, look, and put back who was not in the way.
 
     Of those who were stopped too many, the last to leave is the first to be put back.
     """
-    stopped: list[tuple[JobView, Spots | None]] = []
+    stopped: list[tuple[JobView, Spots]] = []
     for other in leaving:
-        stopped.append((other, other.spots))
+        stopped.append((other, other.spots or ()))
         plan.stop(other)
         if place(plan.room, job) is not None:
             break
@@ -85,5 +111,5 @@ def displace_among(plan: Plan, leaving: Sequence[JobView], job: JobView, place: 
         plan.start(other, before)
         if place(plan.room, job) is None:
             plan.stop(other)
-            needed.append(other)
+            needed.append((other, before))
     return needed

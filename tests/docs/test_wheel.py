@@ -1,0 +1,73 @@
+"""What is installed from a wheel works outside the checkout, shipped data included."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the wheel's contents and nothing of the checkout; dependencies are those we have."""
+    made, folder = tmp_path_factory.mktemp("wheel"), tmp_path_factory.mktemp("installed")
+    pip = [sys.executable, "-m", "pip", "wheel", "--quiet", "--disable-pip-version-check", "--no-deps"]
+    built = subprocess.run(
+        [*pip, "--no-build-isolation", "--wheel-dir", made, ROOT], capture_output=True, text=True, check=False
+    )
+    assert built.returncode == 0, built.stderr
+    (wheel,) = made.glob("dovetail-*.whl")
+    with zipfile.ZipFile(wheel) as opened:
+        opened.extractall(folder)
+    return folder
+
+
+def typed(installed: Path, folder: Path, *words: str) -> str:
+    start = "import dovetail, sys; sys.argv[0] = 'dovetail'; from dovetail.cli.main import main; main()"
+    result = subprocess.run(
+        [sys.executable, "-c", start, *words],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": str(installed)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert result.returncode == 0, result.stderr
+    return result.stdout
+
+
+def test_it_is_the_wheel_that_runs(installed: Path, tmp_path: Path) -> None:
+    where = subprocess.run(
+        [sys.executable, "-c", "import dovetail; print(dovetail.__file__)"],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(installed)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert Path(where.stdout.strip()).is_relative_to(installed)
+
+
+def test_the_catalogue_and_the_claims_are_in_it(installed: Path, tmp_path: Path) -> None:
+    systems = json.loads(typed(installed, tmp_path, "policies", "--json"))["systems"]
+    assert sum(system["works"] for system in systems) >= 20
+    assert list(installed.glob("dovetail-*.dist-info/licenses/NOTICE"))
+
+
+@pytest.mark.parametrize("trace", ["philly", "itp:1", "openb"])
+def test_the_shipped_traces_are_in_it(installed: Path, tmp_path: Path, trace: str) -> None:
+    said = typed(installed, tmp_path, "trace", "info", trace, "--json")
+    assert json.loads(said)["jobs"] > 1000
+
+
+def test_a_run_and_its_report(installed: Path, tmp_path: Path) -> None:
+    words = ["philly", "--cluster", "52x8", "--policy", "sjf", "--head", "2000", "--report", "run.html"]
+    assert json.loads(typed(installed, tmp_path, "simulate", *words, "--json"))["finished"] == 2000
+    assert (tmp_path / "run.html").stat().st_size > 10_000
