@@ -95,12 +95,26 @@ def test_a_reason_names_what_is_missing(tmp_path: Path) -> None:
     core, _ = core_at(tmp_path / "a.jsonl", make, 3)
     wide, late = explain(core, "wide"), explain(core, "late")
     assert wide.word == "Resources"
-    assert "asks for 8 GPUs; 5 are free, at most 4 on one node" in wide.sentence
-    assert "long" in wide.sentence
+    assert wide.sentence == "It asks for 8 GPUs; 5 are free. long holds the rest and should end in 60 min."
     assert (late.word, late.ahead) == ("Priority", 1)
     assert "wide" in late.sentence
     with pytest.raises(InputError, match="nobody"):
         explain(core, "nobody")
+
+
+def test_a_reason_says_it_if_what_is_free_is_not_together(tmp_path: Path) -> None:
+    jobs = [
+        job("a", gpus=3, hours=1),
+        job("b", gpus=3, hours=2),
+        job("pair", gpus=2, seconds=10, at=1),
+    ]
+    with JournalWriter(tmp_path / "a.jsonl", Header(SMALL, "fifo", {})) as journal:
+        run(jobs, SMALL, "fifo", on_step=lambda _, step: journal.write(step))
+    core, _ = core_at(tmp_path / "a.jsonl", make, 2)
+    assert explain(core, "pair").sentence == (
+        "It asks for 2 GPUs; 2 are free, but no more than 1 on one node (n0). "
+        "2 jobs hold the rest; the first to end should be a, in 60 min."
+    )
 
 
 def test_an_unfinished_journal_leaves_nothing(tmp_path: Path) -> None:

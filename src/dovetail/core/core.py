@@ -214,7 +214,7 @@ class Core:
                 return False
             if waiting == len(self.arrived):
                 return True
-            self.hopeful = self.queue.shapes_that(self.room.may_fit)
+            self.hopeful = self.queue.shapes_that(self.room.may_fit, *self.room.reach())
             return bool(self.hopeful)
         first = self.queue.head()
         return first is None or first is not rests or self.room.may_fit(first.shape)
@@ -553,20 +553,21 @@ class Core:
                 node = self.cluster.number[action.node]
                 self._closed[node] = "switched off" if isinstance(action, SetPower) else "given back"
 
-    def _enact(self, touched: Mapping[ActiveJob, Saved], actions: list[Action]) -> None:
+    def _enact(self, touched: Mapping[ActiveJob, Saved | int], actions: list[Action]) -> None:
         """Stops first, then what shrinks, then what grows and starts, each when its devices are free."""
         starting: list[ActiveJob] = []
         growing: list[ActiveJob] = []
-        before: dict[ActiveJob, Spots] = {}
+        before: dict[ActiveJob, Saved] = {}
         until = self._order.until
         for job, saved in touched.items():
-            new, old, old_terms = job.spots, saved[0], saved[1]
-            if old is None:
+            new = job.spots
+            if isinstance(saved, int):  # it waited, since then
                 if new is not None:
                     starting.append(job)
                 else:
-                    job.waiting_since = saved[WAITING_SINCE]
+                    job.waiting_since = saved
                 continue
+            old, old_terms = saved[0], saved[1]
             if old == new and old_terms == job.terms:
                 if self._yields is not None:
                     self.exits.remove(job)
@@ -594,18 +595,18 @@ class Core:
                 self._resize(job, saved, actions)
             else:
                 growing.append(job)
-                before[job] = old
+                before[job] = saved
             if new is None and until is not None:
                 self._arm(job)
         for job in growing:
             blockers = self._blockers(job)
             if blockers:  # what it grows into is not free yet: it stops and starts instead
-                self._releasing[job.id] = before[job]
+                self._releasing[job.id] = before[job][0]
                 job.stops += 1
                 actions.append(Stop(job.id, job.epoch, "moved"))
                 starting.append(job)
             else:
-                self._resize(job, touched[job], actions)
+                self._resize(job, before[job], actions)
         for job in starting:
             if self._releasing and (blockers := self._blockers(job)):
                 job.awaiting = blockers

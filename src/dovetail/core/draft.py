@@ -51,22 +51,20 @@ class Draft:
         "notes",
         "rests",
         "review_at",
+        "room",
         "touched",
     )
 
     def __init__(self, core: Core, notes: list[Note] | None = None) -> None:
         self._core = core
-        self.touched: dict[ActiveJob, Saved] = {}  # each with what it had before
+        self.touched: dict[ActiveJob, Saved | int] = {}  # with what it had, or since when it waited
+        self.room: Room = core.room
         self.review_at: int | None = None
         self.memory = core.memory
         self.notes = notes  # kept only while somebody asks why
         self.more: More | None = None
         self.rests: ActiveJob | bool = False
         self.displaces = False
-
-    @property
-    def room(self) -> Room:
-        return self._core.room
 
     @property
     def used(self) -> Mapping[str, int]:
@@ -82,19 +80,18 @@ class Draft:
             spots = core.room.best(mine.shape)
             if spots is None:
                 return self.deny(job, "Resources") if self.notes is not None else False
-        if (
-            spots[0][1].bit_count() if len(spots) == 1 else devices_of(spots)
-        ) > mine.gpus or mine.shape.types:
+        devices = spots[0][1].bit_count() if len(spots) == 1 else devices_of(spots)
+        if devices > mine.gpus or mine.shape.types:
             self._check(mine, spots)
         if core.limited and not core.within_limits(mine, load_of(spots)):
             return self.deny(job, "QOSMaxGRESPerUser", f"tenant {mine.tenant} is at its limit")
         if mine in self.touched:
-            core.room.take(
-                spots, back=self.touched[mine][0] == spots
-            )  # a node may have been drained under it
+            before = self.touched[mine]
+            back = not isinstance(before, int) and before[0] == spots  # a node may have been drained under it
+            core.room.take(spots, back=back)
         else:
             core.room.take(spots)
-            self.touched[mine] = mine.save()
+            self.touched[mine] = mine.waiting_since
         core.queue.remove(mine)
         mine.begin(core.now, spots, terms)
         core.enter(mine)
@@ -243,7 +240,10 @@ class Draft:
                 core.room.give(job.spots)
         for job, saved in self.touched.items():
             waited = job.spots is None
-            job.restore(saved)
+            if isinstance(saved, int):
+                job.spots, job.terms, job.held, job.waiting_since = None, FULL, 0, saved
+            else:
+                job.restore(saved)
             if job.spots is not None:
                 core.room.take(job.spots, back=True)
                 turn = job.turn

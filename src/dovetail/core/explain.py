@@ -12,7 +12,8 @@ from dovetail.core.active import ActiveJob
 from dovetail.core.core import Core
 from dovetail.core.draft import Note
 from dovetail.model.errors import InputError
-from dovetail.model.units import spoken
+from dovetail.model.job import Shape
+from dovetail.model.units import WHOLE, spoken
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,25 +72,38 @@ def _sentence(core: Core, job: ActiveJob, note: Note) -> str:
 
 def _missing(core: Core, job: ActiveJob) -> str:
     """What it asks for against what there is, and who has the rest."""
-    room, shape = core.room, job.shape
-    kind = f" of type {'|'.join(shape.types)}" if shape.types else ""
-    wants = f"{shape.gpus} GPU{'s' * (shape.gpus != 1)}{kind}"
-    blocks = [
-        room.free_on(node).bit_count()
-        for node, machine in enumerate(core.cluster.nodes)
-        if not shape.types or machine.type.name in shape.types
+    shape, now = job.shape, core.now
+    suits = {
+        number: node
+        for number, node in enumerate(core.cluster.nodes)
+        if (not shape.types or node.type.name in shape.types)
+        and (not shape.partition or shape.partition in node.partitions)
+    }
+    blocks = {number: core.room.free_on(number).bit_count() for number in suits}
+    free, largest = sum(blocks.values()), max(blocks.values(), default=0)
+    there = "none is" if not free else f"{free} {'is' if free == 1 else 'are'}"
+    asks = f"It asks for {_wants(shape)}; {there} free"
+    if largest < shape.gpus <= free:  # enough, were they together
+        name = next(node.name for number, node in suits.items() if blocks[number] == largest)
+        asks += f", but no more than {largest} on one node ({name})"
+    holders = [
+        other for other in core.running.values() if any(spot[0] in suits for spot in other.spots or ())
     ]
-    free, largest = sum(blocks), max(blocks, default=0)
-    holders = sorted(core.running.values(), key=lambda other: (other.ends_at(core.now), other.seq))
     if not holders:
-        return f"It asks for {wants}; {free} are free, at most {largest} on one node."
-    first = holders[0]
-    ends = (
-        f"in {spoken(first.ends_at(core.now) - core.now)}"
-        if first.ends_at(core.now) > core.now
-        else "any moment"
-    )
-    return (
-        f"It asks for {wants}; {free} are free, at most {largest} on one node. "
-        f"{len(holders)} jobs hold the rest; the first to end should be {first.id}, {ends}."
-    )
+        return f"{asks}."
+    first = min(holders, key=lambda other: (other.ends_at(now), other.seq))
+    ends = first.ends_at(now)
+    when = f"in {spoken(ends - now)}" if ends > now else "any moment"
+    rest = "the rest" if free else "them all"
+    if len(holders) == 1:
+        return f"{asks}. {first.id} holds {rest} and should end {when}."
+    return f"{asks}. {len(holders)} jobs hold {rest}; the first to end should be {first.id}, {when}."
+
+
+def _wants(shape: Shape) -> str:
+    kind = f" of type {'|'.join(shape.types)}" if shape.types else ""
+    many = "s" * (shape.gpus != 1)
+    if shape.slice:
+        return f"{shape.gpus} slice{many} {shape.slice}{kind}"
+    part = "" if shape.milli == WHOLE else f"{100 * shape.milli / WHOLE:g} % of "
+    return f"{part}{shape.gpus} GPU{many}{kind}"

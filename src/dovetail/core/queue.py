@@ -1,8 +1,9 @@
 """Waiting jobs: one heap for each shape and group of the policy's.
 
 Whether a job fits depends on its shape alone, so a shape that is refused need not be asked again, and a pass
-over the queue costs shapes and groups, not jobs. Entries are deleted lazily: one is valid while
-`job.filed is entry`.
+over the queue costs shapes and groups, not jobs. A policy that only ever asks for the first of all is served
+from one heap; the others come into being when somebody asks for them. Entries are deleted lazily: one is
+valid while `job.filed is entry`.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ Heap = list[Entry]
 class Queue:
     """The jobs that wait, ready to be asked for in order."""
 
-    __slots__ = ("_first", "_flat", "_group", "_key", "_lanes", "_size", "_stale")
+    __slots__ = ("_first", "_flat", "_group", "_key", "_lanes", "_one", "_size", "_stale")
 
     def __init__(
         self, key: Callable[[JobView, int], Key], group: Callable[[JobView], Hashable] | None = None
@@ -33,6 +34,7 @@ class Queue:
         self._group = group
         self._lanes: dict[Shape, dict[Hashable, Heap]] = {}
         self._flat: list[tuple[Shape, Hashable, Heap]] = []  # the same heaps in one row
+        self._one: Heap | None = []  # all of them, until somebody asks for shapes
         self._size = 0
         self._stale = 0
         self._first: Entry | None = None  # the head of all, while it is known
@@ -41,6 +43,9 @@ class Queue:
         return self._size
 
     def __iter__(self) -> Iterator[ActiveJob]:
+        for entry in self._one or ():
+            if entry[2].filed is entry:
+                yield entry[2]
         for lane in self._lanes.values():
             for heap in lane.values():
                 for entry in heap:
@@ -51,9 +56,17 @@ class Queue:
         entry = (self._key(job, now), job.seq, job)
         job.filed = entry
         self._size += 1
+        one = self._one
+        if one is not None:
+            heappush(one, entry)
+            return
         first = self._first
         if first is not None and entry < first:
             self._first = entry
+        self._file(entry)
+
+    def _file(self, entry: Entry) -> None:
+        job = entry[2]
         lane = self._lanes.get(job.shape)
         if lane is None:
             lane = self._lanes[job.shape] = {}
@@ -77,6 +90,14 @@ class Queue:
         """The first of all whose shape is not to be skipped."""
         if not self._size:
             return None
+        one = self._one
+        if one is not None:
+            if not skip:
+                while one[0][2].filed is not one[0]:
+                    heappop(one)
+                    self._stale -= 1
+                return one[0][2]
+            self._part()
         if not skip and self._first is not None:
             return self._first[2]
         best: Entry | None = None
@@ -102,25 +123,39 @@ class Queue:
             self._first = best
         return best[2]
 
-    def shapes_that(self, fits: Callable[[Shape], bool]) -> list[Shape]:
-        """The shapes that somebody waits for and that are such."""
+    def shapes_that(self, fits: Callable[[Shape], bool], block: int, wide: bool) -> list[Shape]:
+        """The shapes somebody waits for that fit; `block` and `wide` (Room.reach) sort most of them out."""
+        if self._one is not None:
+            self._part()
         found: list[Shape] = []
         if self._group is None:
             for shape, _, heap in self._flat:
-                if heap and fits(shape):
+                if heap and (wide or shape.tasks <= block or not shape.plain) and fits(shape):
                     found.append(shape)
         else:
             for shape in self._lanes:
-                if fits(shape):
+                if (wide or shape.tasks <= block or not shape.plain) and fits(shape):
                     found.append(shape)
         return found
 
+    def _part(self) -> None:
+        """From one heap to one for each shape and group."""
+        entries, self._one = self._one or [], None
+        for entry in entries:
+            if entry[2].filed is entry:
+                self._file(entry)
+        self._stale = 0
+
     def shapes(self) -> Sequence[Shape]:
         """The shapes that somebody waits for."""
+        if self._one is not None:
+            self._part()
         return tuple(shape for shape in tuple(self._lanes) if self.groups(shape))
 
     def groups(self, shape: Shape) -> Mapping[Hashable, Heap]:
         """A shape's heaps by group, each with a waiting job in front; other entries may be stale."""
+        if self._one is not None:
+            self._part()
         lane = self._lanes.get(shape)
         if lane is None:
             return {}
@@ -147,6 +182,8 @@ class Queue:
         when a head comes up, so they may only grow while the walk goes on. `shapes` restricts the walk;
         a shape that does not `fits` is left out, and falls out as soon as it does not any more.
         """
+        if self._one is not None:
+            self._part()
         heads: list[tuple[Any, Key, int, ActiveJob, Heap]] = []
         for shape, _, heap in self._flat:
             if (shapes is not None and shape not in shapes) or (fits is not None and not fits(shape)):
@@ -195,6 +232,9 @@ class Queue:
         self._flat = [row for row in self._flat if row[2]]
 
     def _sweep(self) -> None:
+        if self._one is not None:
+            self._one = [entry for entry in self._one if entry[2].filed is entry]
+            heapify(self._one)
         for _, _, heap in self._flat:
             heap[:] = [entry for entry in heap if entry[2].filed is entry]
             heapify(heap)

@@ -155,6 +155,15 @@ class Room:
             return None
         return self._general(shape, avoid, split=False)
 
+    def reach(self) -> tuple[int, bool]:
+        """The largest block of free devices on a node, and whether some node of its type's size is empty."""
+        filled = self._filled
+        if len(filled) == 1:
+            block = filled[0].bit_length() - 1
+            return block, block == self._size[0]
+        blocks = [bits.bit_length() - 1 for bits in filled]
+        return max(blocks), any(map(int.__eq__, blocks, self._size))
+
     def may_fit(self, shape: Shape) -> bool:
         """Whether it is worth looking for the best place: a quick no for what surely does not fit packed."""
         if not shape.plain:
