@@ -23,6 +23,7 @@ from dovetail.testing.suite import (
     forks_alike,
     keeps_every_rule,
     leaves_no_trace,
+    may_be_told_later,
     repeats_itself,
     replays,
     searched,
@@ -47,6 +48,13 @@ def test_every_rule_holds(name: str, scene: Scene) -> None:
 @searched(15)
 def test_every_rule_holds_for_plain_gangs(name: str, scene: Scene) -> None:
     keeps_every_rule(maker(name), scene, name)
+
+
+@every_policy
+@given(scene=scenes(lossy=True, most=15))
+@searched(15)
+def test_what_is_deferred_changes_nothing(name: str, scene: Scene) -> None:
+    may_be_told_later(maker(name), scene)
 
 
 @every_policy

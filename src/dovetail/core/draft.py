@@ -80,9 +80,10 @@ class Draft:
             spots = core.room.best(mine.shape)
             if spots is None:
                 return self.deny(job, "Resources") if self.notes is not None else False
-        devices = spots[0][1].bit_count() if len(spots) == 1 else devices_of(spots)
-        if devices > mine.gpus or mine.shape.types:
-            self._check(mine, spots)
+        else:
+            devices = spots[0][1].bit_count() if len(spots) == 1 else devices_of(spots)
+            if devices > mine.gpus or mine.shape.types:
+                self._check(mine, spots)
         if core.limited and not core.within_limits(mine, load_of(spots)):
             return self.deny(job, "QOSMaxGRESPerUser", f"tenant {mine.tenant} is at its limit")
         if mine in self.touched:

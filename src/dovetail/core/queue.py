@@ -131,10 +131,12 @@ class Queue:
         if self._group is None:
             for shape, _, heap in self._flat:
                 if heap and (wide or shape.tasks <= block or not shape.plain) and fits(shape):
-                    found.append(shape)
+                    self._peel(heap)
+                    if heap:
+                        found.append(shape)
         else:
-            for shape in self._lanes:
-                if (wide or shape.tasks <= block or not shape.plain) and fits(shape):
+            for shape in tuple(self._lanes):
+                if (wide or shape.tasks <= block or not shape.plain) and fits(shape) and self.groups(shape):
                     found.append(shape)
         return found
 

@@ -25,16 +25,12 @@ def skip(view: View, place: Place = packed) -> Plan:
     If nothing but arrivals happened, only their shapes can have become startable.
     """
     plan = view.draft()
-    room = plan.room
     if place is packed:
-        plan.rest()
         for job in view.queue.walk(shapes=view.hopeful):
-            spots = room.best(job.shape)
-            if spots is None:
-                plan.deny(job, "Resources")
-            else:
-                plan.start(job, spots)
+            plan.start(job)
+        plan.rest()
         return plan
+    room = plan.room
     shapes = None if view.moved else {job.shape for job in view.arrived}
     for job in view.queue.walk(shapes=shapes):
         spots = place(room, job)
@@ -48,6 +44,10 @@ def skip(view: View, place: Place = packed) -> Plan:
 def start_in_order(view: View, plan: Plan, place: Place) -> JobView | None:
     """Start from the front of the queue while it fits; the first that does not, if any."""
     queue, room = view.queue, plan.room
+    if place is packed:
+        while (job := queue.head()) is not None and plan.start(job):
+            pass
+        return job
     while (job := queue.head()) is not None:
         spots = place(room, job)
         if spots is None:

@@ -15,7 +15,7 @@ class Kind(IntEnum):
     """What happened; `fact` is in brackets."""
 
     FINISHED = 0
-    FAILED = 1  # [why]
+    FAILED = 1  # [(why, work kept)]
     STOPPED = 2  # [work done and kept] after a stop; its devices are free
     RESIZED = 3  # the devices it gave up are free
     PROGRESSED = 4  # [(work done, rate)] measured

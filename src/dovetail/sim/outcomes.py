@@ -26,15 +26,8 @@ class Outcomes:
     def __len__(self) -> int:
         return len(self.job)
 
-    def add(self, job: Job) -> int:
-        """A row for a new job."""
-        row = len(self.job)
-        self.job.append(job)
-        if row >= len(self.start):
-            self._grow(max(1_024, row))
-        return row
-
-    def _grow(self, rows: int) -> None:
+    def grow(self, rows: int) -> None:
+        """Make room in the columns for so many more jobs."""
         for column, value in ((self.start, NEVER), (self.finish, NEVER), (self.executed, 0), (self.stops, 0)):
             column.extend(array("q", [value]) * rows)
 

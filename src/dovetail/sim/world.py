@@ -103,7 +103,12 @@ class World:
 
     def submit(self, job: Job) -> None:
         """A job exists from now on."""
-        self._jobs[job.id] = Running(job, self.outcomes.add(job))
+        outcomes = self.outcomes
+        row = len(outcomes.job)
+        outcomes.job.append(job)
+        if row >= len(outcomes.start):
+            outcomes.grow(max(1_024, row))
+        self._jobs[job.id] = Running(job, row)
 
     def holds(self, event: Event) -> bool:
         """Whether a foretold event still happens: predictions outdated since are dropped here."""
@@ -119,6 +124,9 @@ class World:
                 self.outcomes.finish[run.row] = time
                 del self._jobs[subject]
             else:
+                run.advance(time)
+                if run.rate > 0:
+                    self.lost += int((run.done - fact[1]) / run.rate) * run.load
                 run.done = run.saved = fact[1]
                 run.fails += 1
                 if run.fails > run.job.traits.retries:

@@ -24,6 +24,8 @@ from dovetail.core.core import Core, Step
 from dovetail.core.journal import Header, JournalWriter, header_line, step_line
 from dovetail.core.replay import replayed
 from dovetail.model.view import Policy
+from dovetail.sim.simulate import simulate
+from dovetail.sim.world import World
 from dovetail.testing.invariants import FINISHES, Watched, picture, waived, watched
 from dovetail.testing.strategies import Scene, renamed, scenes
 
@@ -94,6 +96,20 @@ def forks_alike(make: Make, scene: Scene, at: int) -> None:
             assert _comparable(twins[0]) == _comparable(core)
 
     watched(make(), scene.cluster, scene.jobs, incidents=scene.incidents, check=False, on_step=fork)
+
+
+def may_be_told_later(make: Make, scene: Scene) -> None:
+    """What the core defers can be handed over with what comes next: the same starts, stops and ends."""
+    fates = []
+    for every_step in (True, False):
+        world = World(scene.cluster, incidents=scene.incidents)
+        core = Core(scene.cluster, make())
+        done: list[object] = []
+        for step in simulate(core, world, scene.jobs, every_step=every_step):
+            done += [(step.now, action) for action in step.actions]
+        ends = world.outcomes
+        fates.append((done, list(ends.start[: len(ends)]), list(ends.finish[: len(ends)])))
+    assert fates[0] == fates[1]
 
 
 def replays(make: Make, scene: Scene) -> None:
