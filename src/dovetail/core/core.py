@@ -35,7 +35,7 @@ from dovetail.model.event import (
 )
 from dovetail.model.grant import Spots
 from dovetail.model.job import Job, Shape
-from dovetail.model.view import Key, Policy, Reservation
+from dovetail.model.view import JobView, Key, Policy, Reservation
 
 _new = tuple.__new__  # a step and a start at every turn: their own constructors take twice as long
 
@@ -106,7 +106,9 @@ class Core:
         self.now = 0
         self.number = 0
         self.room = Room(cluster)
-        self.queue = Queue(policy.order.key, policy.group)
+        limited = any(tenant.limit is not None for tenant in cluster.tenants.values())
+        # A tenant at its limit holds up only its own: then its jobs are filed apart.
+        self.queue = Queue(policy.order.key, policy.group or (_tenant if limited else None))
         self.exits = Exits(self.room)
         self.jobs: dict[str, ActiveJob] = {}
         self.running: dict[str, ActiveJob] = {}
@@ -724,6 +726,10 @@ class Core:
     def closed_nodes(self) -> Mapping[int, str]:
         """Nodes that take no work, and why."""
         return self._closed
+
+
+def _tenant(job: JobView) -> str:
+    return job.tenant
 
 
 def _within(inner: Spots, outer: Spots) -> bool:

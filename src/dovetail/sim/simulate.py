@@ -27,34 +27,34 @@ def simulate(
     arrivals = iter(jobs)
     upcoming = next(arrivals, None)
     arrives = upcoming.arrived_at if upcoming is not None else FOREVER
+    plainly = not rounds and until is None
     while True:
-        now = time = heap[0][0] if heap else FOREVER
-        if arrives < time:
-            now = arrives
+        time = heap[0][0] if heap else FOREVER
+        now = arrives if arrives < time else time
         merging = False
-        if rounds and now != FOREVER:
-            now = core.wake(now)
-        elif every_step:
-            pass
-        elif core.defers == DEPARTURES:
-            if arrives != FOREVER:
-                now, merging = arrives, True
-        elif core.defers == ARRIVALS and heap:
-            now = time
+        if not plainly:
+            if rounds and now != FOREVER:
+                now = core.wake(now)
+        elif not every_step:
+            defers = core.defers
+            if defers == DEPARTURES:
+                if upcoming is not None:
+                    now, merging = arrives, True
+            elif defers == ARRIVALS and heap:
+                now = time
         alarm = core.alarm
         if alarm is not None and alarm < now:
             now = alarm
-        if until is not None and now > until:
-            return
-        if now == FOREVER:
+        if now == FOREVER or (until is not None and now > until):
             return
         events: list[Event] = []
-        while heap and heap[0][0] <= now:
+        while time <= now:
             event = heappop(heap)
             if holds(event):
                 events.append(event)
                 if merging and event[1] != FINISHED:
                     now = event[0]
+            time = heap[0][0] if heap else FOREVER
         while arrives <= now and upcoming is not None:
             submit(upcoming)
             events.append((arrives, SUBMITTED, upcoming.id, 0, upcoming))

@@ -45,6 +45,7 @@ class Running:
         "rate",
         "row",
         "saved",
+        "simple",
         "since",
         "spots",
         "terms",
@@ -53,6 +54,9 @@ class Running:
     def __init__(self, job: Job, row: int) -> None:
         self.job = job
         self.row = row  # of its outcome
+        self.simple = (  # runs at rate 1 on what it asked for, whoever is beside it
+            job.traits.profile is None and job.fails_after is None and job.shape.exclusive
+        )
         self.done = 0  # work, up to live_at
         self.fails = 0
         self.saved = 0  # of this, as it was last checkpointed when it stopped
@@ -185,14 +189,7 @@ class World:
             self.lost += restore * load
         else:
             self.outcomes.start[run.row] = now
-        shape = job.shape
-        if (
-            self._uniform
-            and traits.profile is None
-            and load == shape.load
-            and shape.exclusive
-            and job.fails_after is None
-        ):
+        if self._uniform and run.simple and load == job.shape.load:
             run.rate = 1.0
             run.due = due = run.live_at + job.work - run.done
             heappush(self.heap, (due, FINISHED, job_id, epoch, None))
