@@ -82,6 +82,9 @@ class Queue:
             self._first = None
         job.filed = None
         self._size -= 1
+        if not self._size and self._one is None:
+            self._one, self._lanes, self._flat, self._stale = [], {}, [], 0  # back to one heap
+            return
         self._stale += 1
         if self._stale > 10_000 and self._stale > 4 * self._size:
             self._sweep()

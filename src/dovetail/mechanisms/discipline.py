@@ -26,9 +26,10 @@ def skip(view: View, place: Place = packed) -> Plan:
     """
     plan = view.draft()
     if place is packed:
-        for job in view.queue.walk(shapes=view.hopeful):
-            plan.start(job)
         plan.rest()
+        if view.hopeful is not None or start_in_order(view, plan, place) is not None:
+            for job in view.queue.walk(shapes=view.hopeful):
+                plan.start(job)
         return plan
     room = plan.room
     shapes = None if view.moved else {job.shape for job in view.arrived}
