@@ -178,7 +178,8 @@ class ActiveJob:
         return self.done + (elapsed if self.rate == 1.0 else int(elapsed * self.rate))
 
     def remaining_at(self, now: int) -> int:
-        return max(0, self.estimate - self.done_at(now))
+        left = self.estimate - (self.done if self.spots is None else self.done_at(now))
+        return left if left > 0 else 0
 
     def ends_at(self, now: int) -> int:
         """When its estimate says it ends; in the past for one that has outlived it."""

@@ -216,6 +216,12 @@ class Core:
                 return False
             if waiting == len(self.arrived):
                 return True
+            if not self.moved:  # nothing fell free: only newcomers can fit
+                may_fit = self.room.may_fit
+                self.hopeful = [
+                    shape for shape in {job.shape: None for job in self.arrived} if may_fit(shape)
+                ]
+                return bool(self.hopeful)
             self.hopeful = self.queue.shapes_that(self.room.may_fit, *self.room.reach())
             return bool(self.hopeful)
         first = self.queue.head()
@@ -350,7 +356,7 @@ class Core:
         self.jobs[spec.id] = job
         self.queue.push(job, self.now)
         self.arrived.append(job)
-        if self._order.until is not None:
+        if self._order.turns_waiting:
             self._arm(job)
 
     def _over(self, time: int, job_id: str, epoch: int, failure: object, actions: list[Action]) -> None:

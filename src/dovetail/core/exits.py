@@ -9,6 +9,7 @@ for, and worked out again for the nodes that were touched.
 
 from __future__ import annotations
 
+from bisect import insort
 from collections.abc import Sequence
 from heapq import heapify, heappop, heappush
 from typing import TYPE_CHECKING
@@ -58,7 +59,8 @@ class Exits:
 
     def __init__(self, room: Room) -> None:
         self._room = room
-        self._at: list[dict[int, tuple[Key, int, ActiveJob]]] = [{} for _ in room.cluster.nodes]
+        # (key, minus its number, devices, job), the first to leave first
+        self._at: list[list[tuple[Key, int, int, ActiveJob]]] = [[] for _ in room.cluster.nodes]
         self._dirty: set[int] = set()
         self._ladders: dict[int, dict[int, _Ladder]] = {}  # type -> devices wanted -> ladder
 
@@ -67,15 +69,23 @@ class Exits:
         assert job.spots is not None
         for node, devices, share, _, _ in job.spots:
             if key is not None and devices and share == WHOLE:  # a shared device is not free when one leaves
-                mine = self._at[node].get(job.seq)
-                count = devices.bit_count() + (mine[1] if mine else 0)
-                self._at[node][job.seq] = (key, count, job)
+                rows, count = self._at[node], devices.bit_count()
+                for i, row in enumerate(rows):
+                    if row[3] is job:
+                        count += row[2]
+                        del rows[i]
+                        break
+                insort(rows, (key, -job.seq, count, job))
             self._dirty.add(node)
 
     def remove(self, job: ActiveJob) -> None:
         assert job.spots is not None
         for spot in job.spots:
-            self._at[spot[0]].pop(job.seq, None)
+            rows = self._at[spot[0]]
+            for i, row in enumerate(rows):
+                if row[3] is job:
+                    del rows[i]
+                    break
             self._dirty.add(spot[0])
 
     def touch(self, node: int) -> None:
@@ -99,11 +109,11 @@ class Exits:
 
     def free_by(self, node: int, key: Key) -> int:
         """Devices free on a node once all up to this key have left it."""
-        leaving = sum(count for left, count, _ in self._at[node].values() if left <= key)
+        leaving = sum(count for left, _, count, _ in self._at[node] if left <= key)
         return self._room.free_on(node).bit_count() + leaving
 
     def picture(self) -> list[dict[int, tuple[Key, int]]]:
-        return [{seq: (key, count) for seq, (key, count, _) in jobs.items()} for jobs in self._at]
+        return [{-seq: (key, count) for key, seq, count, _ in rows} for rows in self._at]
 
     def _on_one(self, kind: int, want: int, below: Key | None) -> Relief | None:
         top = self._top(self._refreshed(kind, want))
@@ -134,7 +144,7 @@ class Exits:
         """Those who must leave a node; whoever turns out not to be needed stays."""
         short = want - self._room.free_on(node).bit_count()
         leaving: list[tuple[int, ActiveJob]] = []
-        for _, count, job in sorted(self._at[node].values(), key=lambda e: (e[0], -e[2].seq)):
+        for _, _, count, job in self._at[node]:
             if short <= 0:
                 break
             leaving.append((count, job))
@@ -173,11 +183,11 @@ class Exits:
         if not ladders:
             return
         free = self._room.free_on(node).bit_count()
-        steps = sorted((key, -job.seq, count) for key, count, job in self._at[node].values())
+        steps = self._at[node]
         open_ = self._room.is_open(node)
         for want in ladders:
             ladder, left, key = ladders[want], want - free, NOBODY
-            for step, _, count in steps:
+            for step, _, count, _ in steps:
                 if left <= 0:
                     break
                 left -= count

@@ -14,7 +14,8 @@ from dovetail.model.view import JobView, Room
 
 def by_skew(room: Room, job: JobView) -> Spots | None:
     """Packed if the model's tensors are skewed, else scattered; nobody is split whose model is unknown."""
-    return room.best(job.shape) if sensitive(job) else room.anywhere(job.shape)
+    profile = job.traits.profile
+    return room.best(job.shape) if profile is None or profile.skewed else room.anywhere(job.shape)
 
 
 def sensitive(job: JobView) -> bool:

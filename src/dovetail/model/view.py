@@ -92,6 +92,7 @@ class Order:
     )
     until: Callable[[JobView, int], int | None] | None = None  # when its place changes by itself
     stage: Callable[[JobView, int], int] | None = None  # and to which stage then
+    turns_waiting: bool = False  # `until` speaks of waiting jobs too
     fifo: bool = False  # whoever arrives later goes behind
     drifts: bool = False  # `yields` changes all the time: it is asked for when needed, and not indexed
 
