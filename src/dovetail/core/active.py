@@ -28,6 +28,7 @@ class ActiveJob:
         "epoch",
         "estimate",
         "executed",
+        "exit_key",
         "fails",
         "filed",
         "first_start",
@@ -76,6 +77,7 @@ class ActiveJob:
         self.forgiven = 0
         self.filed: Entry | None = None
         self.timer: tuple[int, int, ActiveJob] | None = None
+        self.exit_key: Any = None  # where it stands among those who leave (core.exits)
         self.awaiting: set[str] | None = None  # whose devices it waits for, once granted
         # what a draft may change, and `save` keeps:
         self.spots: Spots | None = None

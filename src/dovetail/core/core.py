@@ -180,32 +180,29 @@ class Core:
                 self._draft.undo()
             raise
         self.memory = draft.memory
-        if draft.touched:
-            if draft.displaces or self._releasing:
-                self._enact(draft.touched, actions)
-            else:
-                for job in draft.touched:
-                    self._issue(job, actions)
+        if draft.displaces or self._releasing:
+            self._enact(draft.touched, actions)
+        else:
+            for job in draft.touched:
+                self._issue(job, actions)
         if draft.more is not None:
             self._commit_more(draft.more, actions)
+        self._rests = rests = draft.rests
+        if rests is True:
+            self.defers = NOTHING if len(self.queue) else DEPARTURES
+        else:
+            self.defers = ARRIVALS if rests is not False and self._order.fifo else NOTHING
         if draft.review_at is not None:
             if draft.review_at <= now:
                 raise PlanError(f"a review at {draft.review_at} is not after now, {now}")
             self._clocked = True
-        self._review_at = draft.review_at
-        self._rests = rests = draft.rests
-        if rests is False:
-            self.defers = NOTHING
-        elif rests is True:
-            self.defers = NOTHING if self.queue else DEPARTURES
-        else:
-            self.defers = ARRIVALS if self._order.fifo else NOTHING
+        if self._clocked or self._quantum is not None:
+            self._review_at = draft.review_at
+            self._round_due = None
+            self.alarm = self._next_alarm()
         self.arrived = []
         self.moved = False
         self.hopeful = None
-        if self._clocked or self._quantum is not None:
-            self._round_due = None
-            self.alarm = self._next_alarm()
         return _new(Step, (number, now, events, True, actions))
 
     def _worth_asking(self, rests: ActiveJob | bool) -> bool:

@@ -9,11 +9,12 @@ for, and worked out again for the nodes that were touched.
 
 from __future__ import annotations
 
-from bisect import insort
+from bisect import bisect_left, insort
 from collections.abc import Sequence
 from heapq import heapify, heappop, heappush
 from typing import TYPE_CHECKING
 
+from dovetail.model.grant import Spots
 from dovetail.model.job import Shape
 from dovetail.model.units import WHOLE
 from dovetail.model.view import Key
@@ -66,27 +67,33 @@ class Exits:
 
     def add(self, job: ActiveJob, key: Key | None) -> None:
         """A job runs now; a key of None says that it never leaves for others."""
-        assert job.spots is not None
-        for node, devices, share, _, _ in job.spots:
-            if key is not None and devices and share == WHOLE:  # a shared device is not free when one leaves
-                rows, count = self._at[node], devices.bit_count()
-                for i, row in enumerate(rows):
-                    if row[3] is job:
-                        count += row[2]
-                        del rows[i]
-                        break
-                insort(rows, (key, -job.seq, count, job))
+        job.exit_key = key
+        spots: Spots = job.spots  # type: ignore[assignment]  # it runs
+        if len(spots) == 1:
+            node, devices, share, _, _ = spots[0]
             self._dirty.add(node)
+            if key is not None and devices and share == WHOLE:
+                insort(self._at[node], (key, -job.seq, devices.bit_count(), job))
+            return
+        counts: dict[int, int] = {}
+        for node, devices, share, _, _ in spots:
+            self._dirty.add(node)
+            if key is not None and devices and share == WHOLE:  # a shared device is not free when one leaves
+                counts[node] = counts.get(node, 0) + devices.bit_count()
+        for node, count in counts.items():
+            insort(self._at[node], (key, -job.seq, count, job))
 
     def remove(self, job: ActiveJob) -> None:
-        assert job.spots is not None
-        for spot in job.spots:
-            rows = self._at[spot[0]]
-            for i, row in enumerate(rows):
-                if row[3] is job:
+        spots: Spots = job.spots  # type: ignore[assignment]  # it ran
+        where = (job.exit_key, -job.seq)
+        for spot in spots:
+            node = spot[0]
+            self._dirty.add(node)
+            if job.exit_key is not None:
+                rows = self._at[node]
+                i = bisect_left(rows, where)
+                if i < len(rows) and rows[i][3] is job:
                     del rows[i]
-                    break
-            self._dirty.add(spot[0])
 
     def touch(self, node: int) -> None:
         """The node's capacity changed."""
