@@ -4,7 +4,7 @@ One index for two questions. Preemption: whom must I stop so that this shape fit
 first? Backfill: when do enough devices fall free for it, taking those who end first? Both ask, for each node,
 how far down an order one must go until `want` devices are free there, and then for the best of the nodes.
 The answer for a node changes only when a job comes or goes on it, so it is kept in a heap for each size asked
-for, and worked out again for the nodes that were touched.
+for, and worked out again, when that size is asked for, for the nodes that were touched since.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from dovetail.core.room import Room
 
 
+LONGEST_LOG = 100_000
 NOBODY: Key = ()  # need leave: before every key, which are tuples
 
 
@@ -46,23 +47,24 @@ class Relief:
 class _Ladder:
     """For one number of devices wanted on a node: the nodes by how soon they could have them free."""
 
-    __slots__ = ("heap", "now")
+    __slots__ = ("heap", "now", "seen")
 
     def __init__(self) -> None:
         self.heap: list[tuple[Key, int]] = []
         self.now: dict[int, Key] = {}  # the valid key of each node
+        self.seen = -1  # how much of the log it knows; -1: it must look at every node
 
 
 class Exits:
     """Keeps who leaves when; asked with `relief`."""
 
-    __slots__ = ("_at", "_dirty", "_ladders", "_room")
+    __slots__ = ("_at", "_ladders", "_log", "_room")
 
     def __init__(self, room: Room) -> None:
         self._room = room
         # (key, minus its number, devices, job), the first to leave first
         self._at: list[list[tuple[Key, int, int, ActiveJob]]] = [[] for _ in room.cluster.nodes]
-        self._dirty: set[int] = set()
+        self._log: list[int] = []  # nodes in the order in which they were touched
         self._ladders: dict[int, dict[int, _Ladder]] = {}  # type -> devices wanted -> ladder
 
     def add(self, job: ActiveJob, key: Key | None) -> None:
@@ -71,13 +73,13 @@ class Exits:
         spots: Spots = job.spots  # type: ignore[assignment]  # it runs
         if len(spots) == 1:
             node, devices, share, _, _ = spots[0]
-            self._dirty.add(node)
+            self._log.append(node)
             if key is not None and devices and share == WHOLE:
                 insort(self._at[node], (key, -job.seq, devices.bit_count(), job))
             return
         counts: dict[int, int] = {}
         for node, devices, share, _, _ in spots:
-            self._dirty.add(node)
+            self._log.append(node)
             if key is not None and devices and share == WHOLE:  # a shared device is not free when one leaves
                 counts[node] = counts.get(node, 0) + devices.bit_count()
         for node, count in counts.items():
@@ -88,7 +90,7 @@ class Exits:
         where = (job.exit_key, -job.seq)
         for spot in spots:
             node = spot[0]
-            self._dirty.add(node)
+            self._log.append(node)
             if job.exit_key is not None:
                 rows = self._at[node]
                 i = bisect_left(rows, where)
@@ -97,7 +99,7 @@ class Exits:
 
     def touch(self, node: int) -> None:
         """The node's capacity changed."""
-        self._dirty.add(node)
+        self._log.append(node)
 
     def relief(self, shape: Shape, below: Key | None = None) -> Relief | None:
         """The nodes where this gang of whole GPUs would fit first; the key is that of the last to leave.
@@ -175,36 +177,40 @@ class Exits:
         return None
 
     def _refreshed(self, kind: int, want: int) -> _Ladder:
-        ladders = self._ladders.setdefault(kind, {})
-        if want not in ladders:
-            ladders[want] = _Ladder()
-            self._dirty.update(range(len(self._at)))
-        if self._dirty:
-            for node in sorted(self._dirty):
-                self._climb(node)
-            self._dirty.clear()
-        return ladders[want]
+        """The ladder for so many devices, with the nodes looked at again that were touched since."""
+        ladder = self._ladders.setdefault(kind, {}).get(want)
+        if ladder is None:
+            ladder = self._ladders[kind][want] = _Ladder()
+        log = self._log
+        if len(log) > LONGEST_LOG:
+            log.clear()
+            for ladders in self._ladders.values():
+                for other in ladders.values():
+                    other.seen = -1
+        if ladder.seen != len(log):
+            nodes = range(len(self._at)) if ladder.seen < 0 else sorted(set(log[ladder.seen :]))
+            ladder.seen = len(log)
+            for node in nodes:
+                self._climb(ladder, kind, want, node)
+        return ladder
 
-    def _climb(self, node: int) -> None:
-        ladders = self._ladders.get(self._room.kind_of(node))
-        if not ladders:
+    def _climb(self, ladder: _Ladder, kind: int, want: int, node: int) -> None:
+        """How far down the order one must go on this node."""
+        room = self._room
+        if room.kind_of(node) != kind:
             return
-        free = self._room.free_on(node).bit_count()
-        steps = self._at[node]
-        open_ = self._room.is_open(node)
-        for want in ladders:
-            ladder, left, key = ladders[want], want - free, NOBODY
-            for step, _, count, _ in steps:
-                if left <= 0:
-                    break
-                left -= count
-                key = step
-            if left > 0 or not open_:
-                ladder.now.pop(node, None)
-                continue
-            if ladder.now.get(node) != key:
-                ladder.now[node] = key
-                heappush(ladder.heap, (key, node))
-                if len(ladder.heap) > 8 * len(self._at) + 64:
-                    ladder.heap = [(k, n) for n, k in ladder.now.items()]
-                    heapify(ladder.heap)
+        left = want - room.free_on(node).bit_count()
+        key = NOBODY
+        for step, _, count, _ in self._at[node]:
+            if left <= 0:
+                break
+            left -= count
+            key = step
+        if left > 0 or not room.is_open(node):
+            ladder.now.pop(node, None)
+        elif ladder.now.get(node) != key:
+            ladder.now[node] = key
+            heappush(ladder.heap, (key, node))
+            if len(ladder.heap) > 8 * len(self._at) + 64:
+                ladder.heap = [(k, n) for n, k in ladder.now.items()]
+                heapify(ladder.heap)

@@ -164,9 +164,12 @@ class Queue:
         lane = self._lanes.get(shape)
         if lane is None:
             return {}
+        whole = True
         for heap in lane.values():
-            self._peel(heap)
-        if all(lane.values()):
+            if not heap or heap[0][2].filed is not heap[0]:
+                self._peel(heap)
+                whole = whole and bool(heap)
+        if whole:
             return lane
         self._tidy()
         return self._lanes.get(shape, {})

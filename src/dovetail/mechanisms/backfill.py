@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Collection, Iterable, Sequence
+from functools import lru_cache
 from heapq import nsmallest
 from itertools import chain
 
@@ -37,6 +38,7 @@ def duration_class(job: JobView) -> int:
     return 2 * bits + (job.estimate >> (bits - 2) & 1 if bits > 1 else 0)
 
 
+@lru_cache(maxsize=256)
 def class_bounds(number: int) -> tuple[int, int]:
     """The estimates that a class holds: from, and up to but without.
 
