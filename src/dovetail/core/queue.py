@@ -182,19 +182,17 @@ class Queue:
         self,
         rank: Callable[[JobView], Key] | None = None,
         shapes: Collection[Shape] | None = None,
-        fits: Callable[[Shape], bool] | None = None,
     ) -> Iterator[ActiveJob]:
         """Jobs in order, for starting: one that is not started shuts its shape's group.
 
         `rank` puts a few numbers that change before the many keys that do not; they are asked for again
-        when a head comes up, so they may only grow while the walk goes on. `shapes` restricts the walk;
-        a shape that does not `fits` is left out, and falls out as soon as it does not any more.
+        when a head comes up, so they may only grow while the walk goes on. `shapes` restricts the walk.
         """
         if self._one is not None:
             self._part()
         heads: list[tuple[Any, Key, int, ActiveJob, Heap]] = []
         for shape, _, heap in self._flat:
-            if (shapes is not None and shape not in shapes) or (fits is not None and not fits(shape)):
+            if shapes is not None and shape not in shapes:
                 continue
             while heap and heap[0][2].filed is not heap[0]:
                 heappop(heap)
@@ -206,9 +204,6 @@ class Queue:
             heapify(heads)
         while heads:
             before, key, seq, job, heap = heads[0]
-            if fits is not None and not fits(job.shape):
-                heappop(heads)
-                continue
             if rank is not None and (now := rank(job)) != before:
                 heapreplace(heads, (now, key, seq, job, heap))
                 continue

@@ -13,11 +13,9 @@ from functools import lru_cache
 
 from dovetail.model.cluster import Cluster
 from dovetail.model.errors import PlanError
-from dovetail.model.grant import Spot, Spots, nodes_of, slots_for
+from dovetail.model.grant import EMPTY, Spot, Spots, nodes_of, slices_of, slots_for
 from dovetail.model.job import Shape
 from dovetail.model.units import WHOLE
-
-SLOTS = 0xFF  # the memory slots of a device that can be sliced
 
 
 @lru_cache(maxsize=1 << 16)
@@ -37,15 +35,6 @@ def numbers(bits: int) -> Iterator[int]:
         low = bits & -bits
         yield low.bit_length() - 1
         bits ^= low
-
-
-def _slices_of(profile: str) -> int:
-    """How many slices of one sort an empty device has room for."""
-    free, count = SLOTS, 0
-    while slots := slots_for(profile, free):
-        free ^= slots
-        count += 1
-    return count
 
 
 class Room:
@@ -220,7 +209,7 @@ class Room:
             node, devices, share, cpus, memory = spot
             free = self._free[node]
             if share == WHOLE and free & devices == devices and self._open[node]:
-                self._free[node] = new = free ^ devices
+                self._free[node] = new = free ^ devices  # as in _move, which a call would make slower
                 kind, bit, buckets = self._home[node]
                 before, after = free.bit_count(), new.bit_count()
                 buckets[after] |= bit
@@ -362,7 +351,7 @@ class Room:
         if not shape.each:
             by_gpu = shape.tasks
         elif shape.slice:
-            by_gpu = machine.gpus * _slices_of(shape.slice) // shape.each if machine.type.sliceable else 0
+            by_gpu = machine.gpus * slices_of(shape.slice) // shape.each if machine.type.sliceable else 0
         else:
             by_gpu = machine.gpus // shape.each  # a job's shares are of devices of their own
         by_cpu = machine.cpus // shape.cpus if shape.cpus else by_gpu
@@ -442,7 +431,7 @@ class Room:
             return [], 0
         for device in range(self.cluster.nodes[node].gpus):
             whole = bool(self._free[node] >> device & 1)
-            free = self._slots.get((node, device), SLOTS if whole else 0)
+            free = self._slots.get((node, device), EMPTY if whole else 0)
             while len(found) < wanted and (slots := slots_for(profile, free)):
                 found.append((node, 1 << device, -slots, 0, 0))
                 free &= ~slots
@@ -484,7 +473,7 @@ class Room:
         if share < 0:
             (device,) = touched
             whole = bool(self._free[node] >> device & 1)
-            free = self._slots.get((node, device), SLOTS if whole else 0)
+            free = self._slots.get((node, device), EMPTY if whole else 0)
             if free & -share != -share or (node, device) in self._parts:
                 return False
             self._slots[node, device] = free ^ -share
@@ -505,7 +494,7 @@ class Room:
         for device in numbers(devices):
             if share < 0:
                 free = self._slots[node, device] | -share
-                if free == SLOTS:
+                if free == EMPTY:
                     del self._slots[node, device]
                     self._move(node, self._free[node], self._free[node] | 1 << device)
                 else:

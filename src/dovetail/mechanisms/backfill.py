@@ -34,27 +34,26 @@ FOREVER = 1 << 62
 
 def duration_class(job: JobView) -> int:
     """Two classes an octave: a whole class is either short enough or not, but for one at the boundary."""
-    bits = job.estimate.bit_length()
-    return 2 * bits + (job.estimate >> (bits - 2) & 1 if bits > 1 else 0)
+    return class_of(job.estimate)
+
+
+def class_of(estimate: int) -> int:
+    """The number of a duration's class: the octave, and which half of it."""
+    bits = estimate.bit_length()
+    return 2 * bits + (estimate >> (bits - 2) & 1 if bits > 1 else 0)
 
 
 @lru_cache(maxsize=256)
 def class_bounds(number: int) -> tuple[int, int]:
     """The estimates that a class holds: from, and up to but without.
 
-    >>> [class_bounds(duration_class_of(n)) for n in (4, 6)]
+    >>> [class_bounds(class_of(n)) for n in (4, 6)]
     [(4, 6), (6, 8)]
     """
     bits, half = divmod(number, 2)
     low = 1 << bits - 1 if bits else 0
     step = low >> 1
     return (low + step, 2 * low) if half else (low, low + step if step else 2 * low)
-
-
-def duration_class_of(estimate: int) -> int:
-    """`duration_class` of a bare number."""
-    bits = estimate.bit_length()
-    return 2 * bits + (estimate >> (bits - 2) & 1 if bits > 1 else 0)
 
 
 def in_order(order: Order, depth: int | None = None) -> Callable[[View], Sequence[JobView]]:

@@ -147,7 +147,6 @@ class Queue(Protocol):
         self,
         rank: Callable[[JobView], Key] | None = None,
         shapes: Collection[Shape] | None = None,
-        fits: Callable[[Shape], bool] | None = None,
     ) -> Iterator[JobView]: ...
     def groups(self, shape: Shape) -> Mapping[Hashable, Sequence[Entry]]: ...  # heaps; the first waits
     def waiting(self, entry: Entry) -> bool: ...  # the others may be of jobs that do so no longer

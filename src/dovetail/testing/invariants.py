@@ -15,7 +15,7 @@ from typing import Any
 from dovetail.core.active import ActiveJob
 from dovetail.core.core import Core, Step
 from dovetail.core.exits import Exits
-from dovetail.core.room import SLOTS, Room, numbers
+from dovetail.core.room import Room, numbers
 from dovetail.model.action import Action, Resize, Start, Stop
 from dovetail.model.cluster import Cluster
 from dovetail.model.event import (
@@ -29,7 +29,7 @@ from dovetail.model.event import (
     SUBMITTED,
     Event,
 )
-from dovetail.model.grant import FULL, Spots, Terms, devices_of, load_of
+from dovetail.model.grant import EMPTY, FULL, Spots, Terms, devices_of, load_of
 from dovetail.model.job import Job
 from dovetail.model.speed import Neighbour, ProfiledSpeed
 from dovetail.model.units import WHOLE
@@ -99,7 +99,7 @@ def overfilled(cluster: Cluster, grants: Iterable[tuple[str, Spots]]) -> list[st
                     slots[at] = slots.get(at, 0) | -share
     broken += [f"device {at} is given {load} milli" for at, load in milli.items() if load > WHOLE]
     broken += [f"device {at} is sliced and shared at once" for at in milli.keys() & slots.keys()]
-    broken += [f"device {at} has no slots {held:b}" for at, held in slots.items() if held & ~SLOTS]
+    broken += [f"device {at} has no slots {held:b}" for at, held in slots.items() if held & ~EMPTY]
     for node, machine in enumerate(cluster.nodes):
         if cpus.get(node, 0) > machine.cpus or memory.get(node, 0) > machine.memory:
             broken.append(f"node {machine.name} is given more CPU or memory than it has")
