@@ -76,22 +76,23 @@ class Draft:
         core = self._core
         if mine.filed is None:
             raise PlanError(f"job {job.id} cannot be started: it does not wait")
+        if core.limited and not core.within_limits(
+            mine, mine.shape.load if spots is None else load_of(spots)
+        ):
+            return self.deny(job, "QOSMaxGRESPerUser", f"tenant {mine.tenant} is at its limit")
         if spots is None:
-            spots = core.room.best(mine.shape)
+            spots = core.room.grab(mine.shape)
             if spots is None:
                 return self.deny(job, "Resources") if self.notes is not None else False
         else:
             devices = spots[0][1].bit_count() if len(spots) == 1 else devices_of(spots)
             if devices > mine.gpus or mine.shape.types:
                 self._check(mine, spots)
-        if core.limited and not core.within_limits(mine, load_of(spots)):
-            return self.deny(job, "QOSMaxGRESPerUser", f"tenant {mine.tenant} is at its limit")
-        if mine in self.touched:
-            before = self.touched[mine]
-            back = not isinstance(before, int) and before[0] == spots  # a node may have been drained under it
-            core.room.take(spots, back=back)
-        else:
-            core.room.take(spots)
+            before = self.touched.get(
+                mine, 0
+            )  # it may go back to where it was, though that be drained by now
+            core.room.take(spots, back=not isinstance(before, int) and before[0] == spots)
+        if mine not in self.touched:
             self.touched[mine] = mine.waiting_since
         core.queue.remove(mine)
         mine.begin(core.now, spots, terms)
