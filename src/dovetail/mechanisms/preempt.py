@@ -30,7 +30,7 @@ def preemptive(order: Order, *, nobody_overtakes: bool = False) -> Callable[[Vie
         tried = None if view.moved else {job.shape for job in view.arrived}
         while (job := _first(view, order, blocked, full) if full else view.queue.head(blocked)) is not None:
             shape = job.shape
-            if place is packed and plan.start(job):
+            if packs(place, job) and plan.start(job):
                 continue
             spots = place(room, job)
             displaced: Displaced = ()
