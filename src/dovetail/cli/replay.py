@@ -68,7 +68,7 @@ def _event(event: Event) -> str:
     _, kind, subject, epoch, fact = event
     name = Kind(kind).name.lower().replace("_", " ")
     if kind == SUBMITTED:
-        return f"{name} {plainly(subject)}, {fact.shape.gpus} GPUs"
+        return f"{name} {plainly(subject)}, {fact.shape.gpus} GPU{'s' * (fact.shape.gpus != 1)}"
     told = f" ({fact})" if fact is not None else ""
     return f"{name} {plainly(subject)}" + (f", start {epoch}" if epoch else "") + told
 

@@ -208,18 +208,8 @@ class Room:
         for spot in spots:
             node, devices, share, cpus, memory = spot
             free = self._free[node]
-            if share == WHOLE and free & devices == devices and self._open[node]:
-                self._free[node] = new = free ^ devices  # as in _move, which a call would make slower
-                kind, bit, buckets = self._home[node]
-                before, after = free.bit_count(), new.bit_count()
-                buckets[after] |= bit
-                buckets[before] = left = buckets[before] ^ bit
-                if left:
-                    self._filled[kind] |= 1 << after
-                else:
-                    self._filled[kind] = (self._filled[kind] | 1 << after) ^ 1 << before
-            elif back and share == WHOLE and free & devices == devices:
-                self._free[node] = free ^ devices
+            if share == WHOLE and free & devices == devices and (self._open[node] or back):
+                self._move(node, free, free ^ devices)
             elif not self._take_part(node, devices, share, back):
                 self.give(spots[: spots.index(spot)])
                 raise PlanError(self._overfilled(spot))
