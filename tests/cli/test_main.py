@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 from typer.testing import Result
 
+import dovetail.bench.compare  # noqa: F401  (it keeps `run` by name: not while a test has replaced it)
+
 Dove = Callable[..., Result]
 
 HEAVY = ("numpy", "highspy", "scipy", "dovetail.sim", "dovetail.core", "dovetail.bench", "multiprocessing")
