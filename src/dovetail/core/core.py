@@ -155,7 +155,7 @@ class Core:
         for event in events:
             kind = event[1]
             if kind == SUBMITTED:
-                self._submitted(event[4])
+                self._submitted(event[4], event[3])
             elif kind == FINISHED:
                 self._over(event[0], event[2], event[3], None, actions)
             else:
@@ -337,7 +337,7 @@ class Core:
         else:
             raise ValueError(f"no event has the kind {kind}")
 
-    def _submitted(self, spec: Job) -> None:
+    def _submitted(self, spec: Job, epoch: int) -> None:
         shape = spec.shape
         fits = self._ever.get(shape)
         if fits is None:
@@ -350,6 +350,7 @@ class Core:
             )
         job = ActiveJob(spec, self._seq)
         self._seq += 1
+        job.epoch = epoch  # 0, unless it was here before
         self.jobs[spec.id] = job
         self.queue.push(job, self.now)
         self.arrived.append(job)

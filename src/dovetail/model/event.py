@@ -24,7 +24,7 @@ class Kind(IntEnum):
     DRAINED = 7  # takes no new work
     PRICED = 8  # [price an hour]
     CANCELLED = 9  # by its user
-    SUBMITTED = 10  # [the Job]
+    SUBMITTED = 10  # [the Job] its epoch is that of its last start, if it was withdrawn and comes again
 
 
 Event = tuple[int, int, str, int, Any]
