@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -214,6 +214,8 @@ class Store:
             ):
                 if rows:
                     connection.execute(sa.insert(table), rows)
+            for taken in batch.snapshots:
+                self._thin_out(connection, taken["era"])
             if batch.changed:
                 connection.execute(
                     _UPDATE_JOB, [{"key": r.id, **r.changing()} for r in batch.changed.values()]
@@ -242,6 +244,19 @@ class Store:
                 same = sa.and_(*(tables.speeds.c[name] == row[name] for name in ("model", "type", "gpus")))
                 connection.execute(sa.delete(tables.speeds).where(same))
                 connection.execute(sa.insert(tables.speeds).values(**row))
+
+    def _thin_out(self, connection: Connection, era: int) -> None:
+        """Of an era's snapshots the first stays, to replay from, and the last few."""
+        column = tables.snapshots.c.number
+        numbers = list(
+            connection.execute(
+                sa.select(column).where(tables.snapshots.c.era == era).order_by(column)
+            ).scalars()
+        )
+        if drop := numbers[1:-2]:
+            connection.execute(
+                sa.delete(tables.snapshots).where(tables.snapshots.c.era == era, column.in_(drop))
+            )
 
     # -- what a plane reads when it wakes up
 
@@ -274,6 +289,10 @@ class Store:
             for row in connection.execution_options(yield_per=500).execute(query):
                 yield row.line
 
+    def last_step(self) -> int:
+        with self.reading() as connection:
+            return connection.execute(sa.select(sa.func.max(tables.journal.c.number))).scalar() or 0
+
     def active(self) -> list[Record]:
         """All jobs that are not over, as they were submitted."""
         query = (
@@ -298,7 +317,7 @@ class Store:
         with self.reading() as connection:
             return (connection.execute(sa.select(sa.func.max(tables.jobs.c.seq))).scalar() or 0) + 1
 
-    def states_of(self, ids: Sequence[str]) -> dict[str, str]:
+    def states_of(self, ids: Collection[str]) -> dict[str, str]:
         """The states of jobs by id, and of the members of arrays by theirs."""
         with self.reading() as connection:
             rows = connection.execute(
@@ -312,6 +331,22 @@ class Store:
         with self.reading() as connection:
             rows = connection.execute(sa.select(tables.tenants).order_by(tables.tenants.c.name))
             return [dict(row._mapping) for row in rows]
+
+    def tenants_of(self, ids: Collection[str]) -> dict[str, str]:
+        """Whose jobs or arrays these are; those that do not exist are left out."""
+        jobs = tables.jobs.c
+        with self.reading() as connection:
+            rows = connection.execute(
+                sa.select(jobs.id, jobs.array, jobs.tenant).where(
+                    sa.or_(jobs.id.in_(ids), jobs.array.in_(ids))
+                )
+            ).all()
+        found = {row.id: row.tenant for row in rows if row.id in ids}
+        return found | {row.array: row.tenant for row in rows if row.array in ids}
+
+    def speeds(self) -> list[dict[str, Any]]:
+        with self.reading() as connection:
+            return [dict(row._mapping) for row in connection.execute(sa.select(tables.speeds))]
 
     def remembered(self, owner: str, key: str) -> tuple[bytes, Any] | None:
         """What was answered to a submission with this key, and the digest of what was sent."""

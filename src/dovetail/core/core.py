@@ -27,6 +27,7 @@ from dovetail.model.event import (
     NODE_JOINED,
     NODE_LOST,
     PRICED,
+    PRIORITISED,
     PROGRESSED,
     RESIZED,
     STOPPED,
@@ -334,6 +335,8 @@ class Core:
         elif kind == PRICED:
             self.prices[self.cluster.number[subject]] = fact
             self.moved = True
+        elif kind == PRIORITISED:
+            self._prioritise(subject, fact)
         else:
             raise ValueError(f"no event has the kind {kind}")
 
@@ -459,6 +462,21 @@ class Core:
                 actions.append(Stop(job_id, job.epoch, "cancelled"))
             job.awaiting = None
         self.moved = True
+
+    def _prioritise(self, job_id: str, priority: int) -> None:
+        job = self.jobs.get(job_id)
+        if job is None:
+            return
+        job.priority = priority
+        if job.filed is not None:
+            self.queue.remove(job)
+            self.queue.push(job, self.now)
+            self.arrived.append(job)
+        elif self._yields is not None:
+            self.exits.remove(job)
+            self.exits.add(job, self._exit_key(job))
+        self.moved = True
+        self._rests = False
 
     def _close(self, node: int, why: str, actions: list[Action], *, lost: bool) -> None:
         self._closed[node] = why
@@ -726,6 +744,10 @@ class Core:
             twin.room.close(node)
         twin._turns = self._turns
         return twin
+
+    def stopping(self) -> Mapping[str, Spots]:
+        """Jobs that were told to stop and have not, with the devices they still hold."""
+        return self._releasing
 
     def closed_nodes(self) -> Mapping[int, str]:
         """Nodes that take no work, and why."""

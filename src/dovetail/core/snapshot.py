@@ -26,7 +26,7 @@ from dovetail.model.view import Policy, Reservation
 VERSION = 1
 
 # What `ActiveJob` adds up or is told, beside its grant; the rest is worked out again.
-_SUMS = (
+SUMS = (
     "held",
     "since",
     "live_at",
@@ -87,7 +87,7 @@ def _job_to_json(job: ActiveJob) -> dict[str, Any]:
         "terms": None if job.terms == FULL else asdict(job.terms),
         "awaiting": None if job.awaiting is None else sorted(job.awaiting),
         "timer": None if job.timer is None else job.timer[0],
-        "sums": [getattr(job, name) for name in _SUMS],
+        "sums": [getattr(job, name) for name in SUMS],
     }
 
 
@@ -217,7 +217,7 @@ def _job_from_json(read: Mapping[str, Any]) -> ActiveJob:
     job.spots = None if read["spots"] is None else _spots(read["spots"])
     job.terms = FULL if read["terms"] is None else Terms(**read["terms"])
     job.awaiting = None if read["awaiting"] is None else set(read["awaiting"])
-    for name, value in zip(_SUMS, read["sums"], strict=True):
+    for name, value in zip(SUMS, read["sums"], strict=True):
         setattr(job, name, value)
     return job
 
