@@ -51,7 +51,7 @@ ALPHABET = "23456789abcdefghjkmnpqrstuvwxyz"  # none that are mistaken for anoth
 SNAPSHOT_EVERY = 1_000  # steps, at most, that are played again when a plane wakes up
 LONGEST_NAP = 1.0
 MOST_AT_ONCE = 1_000  # commands in a tick
-DEFAULT_POLICY = "priority"
+DEFAULT_POLICY = ("kueue", {"whole": True, "score": "pack"})  # priorities, quotas with borrowing, preemption
 
 log = logging.getLogger("dovetail.plane")
 
@@ -280,7 +280,8 @@ class Plane:
         if era is not None:
             old = json.loads(era["header"])
             return Header(cluster, old["policy"], old["options"], old["seed"])
-        return Header(cluster, DEFAULT_POLICY, dict(settings.options), settings.seed)
+        name, options = DEFAULT_POLICY
+        return Header(cluster, name, options, settings.seed)
 
     def _fitting(self, record: Record, asked: Asked) -> Job | None:
         """What the core would be told of a job; None if the cluster has no such thing any more."""
@@ -290,8 +291,11 @@ class Plane:
             return None
 
     def _job_of(self, record: Record, asked: Asked, now: int) -> Job:
-        job = to_job(asked.request, record.id, now, record.tenant, record.user, self._cluster)
-        return job if job.priority == record.priority else replace(job, priority=record.priority)
+        # Deadlines and the like count from when it was submitted, its place in the queue from now.
+        made = to_job(
+            asked.request, record.id, record.submitted_at, record.tenant, record.user, self._cluster
+        )
+        return replace(made, arrived_at=now, priority=record.priority)
 
     def _move_in(self, made: Woken, now: int) -> None:
         """A new era may have left some jobs without a place."""

@@ -7,6 +7,7 @@ that begins with what runs now. A job that has outlived its estimate is taken to
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from heapq import heappush
 
 from dovetail.core.active import ActiveJob
@@ -20,11 +21,11 @@ from dovetail.sim.world import World
 LETTING_GO = 30 * SECOND  # how long a job that was told to stop may still take
 
 
-def forward(core: Core, more: Sequence[Job] = (), pace: float = 1.0) -> Iterator[Step]:
-    """The steps to come of a core that nobody else uses; `pace` shortens or stretches what is left to do."""
+def forward(core: Core, more: Sequence[Job] = ()) -> Iterator[Step]:
+    """The steps to come of a core that nobody else uses."""
     world = World(core.cluster)
     for job in list(core.jobs.values()):
-        world.adopt(_spec(job, core.now, pace), job, core.now, started=job.awaiting is None)
+        world.adopt(_spec(job, core.now), job, core.now, started=job.awaiting is None)
     for job_id in core.stopping():
         known = core.jobs.get(job_id)
         epoch, kept = (known.epoch, known.done) if known is not None else (0, 0)
@@ -32,25 +33,11 @@ def forward(core: Core, more: Sequence[Job] = (), pace: float = 1.0) -> Iterator
     return simulate(core, world, more)
 
 
-def _spec(job: ActiveJob, now: int, pace: float) -> Job:
+def _spec(job: ActiveJob, now: int) -> Job:
     """Its work as far as one can tell."""
     spec = job.spec
     done = job.done_at(now)
     left = spec.estimate - done
     if left <= 0:
         left = max(done, SECOND)
-    work = done + max(1, int(left * pace))
-    return Job(
-        id=spec.id,
-        arrived_at=spec.arrived_at,
-        shape=spec.shape,
-        work=work,
-        estimate=spec.estimate,
-        tenant=spec.tenant,
-        user=spec.user,
-        priority=spec.priority,
-        deadline=spec.deadline,
-        model=spec.model,
-        group=spec.group,
-        traits=spec.traits,
-    )
+    return replace(spec, work=done + left, fails_after=None)
