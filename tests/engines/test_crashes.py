@@ -78,7 +78,7 @@ def test_a_supervisor_that_is_killed_takes_all_with_it(bench: Bench, groups: boo
     assert end.detail == "its supervisor died; what was left of it was killed"
     assert end.started_at == started["at"]
     eventually(lambda: not belonging_to(bench.root))
-    assert bench.log() == "up\n"
+    assert bench.log().startswith("up\n")  # bash may still say that its child was killed
 
 
 def test_a_supervisor_killed_at_any_moment_starts_nothing_twice(bench: Bench) -> None:

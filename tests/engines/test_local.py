@@ -518,3 +518,13 @@ def test_looking_costs_little(bench: Bench) -> None:
         bench.engine.poll()
     assert time.process_time() - began < 1.0
     assert bench.engine.known() == {("j", 1)}
+
+
+def test_a_job_may_want_another_signal(bench: Bench) -> None:
+    text = "trap 'echo saved; exit 3' INT; echo up; while :; do sleep 0.05; done"
+    bench.engine.start(replace(bash(text), stop_signal=signal.SIGINT))
+    bench.says("up")
+    bench.engine.stop("j", 1, "preempted", 60 * SECOND)
+    end = bench.end()
+    assert (end.code, end.cause) == (3, "stopped")
+    assert bench.log().endswith("saved\n")

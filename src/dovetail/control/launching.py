@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
+from signal import Signals
+from string import Template
 
 from dovetail.control.book import Asked
-from dovetail.control.clock import Clock, iso
+from dovetail.control.clock import Clock
 from dovetail.control.records import Record
-from dovetail.control.request import command_of, output_of
+from dovetail.control.request import Checkpoints, command_of, output_of
 from dovetail.engines.launch import Launch, Share
 from dovetail.model.cluster import Cluster
 from dovetail.model.grant import Spots
@@ -35,9 +37,8 @@ def launch_of(
         env["DOVETAIL_ARRAY_INDEX"] = str(record.task)
     if request.gpu_share < WHOLE:
         env["DOVETAIL_GPU_SHARE"] = str(request.gpu_share)
-    if record.time_limit is not None and record.started_at is not None:
-        env["DOVETAIL_DEADLINE"] = str(iso(clock.wall_at(record.started_at + record.time_limit)))
-    path = request.checkpoint.path if request.checkpoint else ""
+    saving = request.checkpoint or Checkpoints()
+    path = Template(saving.path).safe_substitute(env)
 
     def file(pattern: str) -> str:
         return output_of(pattern, record.id, record.array, record.task, record.name) if pattern else ""
@@ -55,6 +56,7 @@ def launch_of(
         error=file(request.error),
         time_limit=None if record.time_limit is None else clock.wall_span(record.time_limit),
         warning=clock.wall_span(request.warning),
+        stop_signal=Signals[f"SIG{saving.signal.removeprefix('SIG')}"],
         grace=clock.wall_span(request.grace),
         per_gpu=request.launch == "gpu",
         slurm_names=request.slurm_env,

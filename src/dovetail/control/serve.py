@@ -68,13 +68,15 @@ def plane_up(wanted: Wanted) -> Iterator[Up]:
     if wanted.scale != 1.0 and not found.virtual:
         raise InputError("a time scale is for virtual GPUs only; add --virtual 2x4")
     folder = prepared(wanted.folder)
-    store = Store(url_of(wanted.database, folder))
+    url = url_of(wanted.database, folder)
+    _private_database(url)
+    store = Store(url)
     try:
         election = _election(store, folder)
         store.migrate()
         first = first_token(store, user=_user())
         engine = LocalEngine(folder / "attempts", secrets=SECRET_NAMES)
-        url = f"http://{_bracketed(wanted.host)}:{wanted.port}"
+        address = f"http://{_bracketed(wanted.host)}:{wanted.port}"
         plane = Plane(
             Settings(
                 folder,
@@ -83,7 +85,7 @@ def plane_up(wanted: Wanted) -> Iterator[Up]:
                 wanted.policy,
                 wanted.options,
                 wanted.scale,
-                url=url,
+                url=address,
             ),
             store,
             engine,
@@ -91,12 +93,12 @@ def plane_up(wanted: Wanted) -> Iterator[Up]:
         )
         plane.start()
         try:
-            _leave_address(folder, store, url, first)
-            yield Up(plane, found, url, first, engine.describe_limits())
+            _leave_address(folder, store, address, first)
+            yield Up(plane, found, address, first, engine.describe_limits())
         finally:
             plane.close()
             engine.close()
-            _take_address(folder, url)
+            _take_address(folder)
     finally:
         store.close()
 
@@ -148,7 +150,7 @@ def bound(host: str, port: int) -> Iterator[socket.socket]:
 def prepared(folder: Path) -> Path:
     """The state folder, there and ours alone."""
     try:
-        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        folder.mkdir(parents=True, exist_ok=True, mode=0o711 if os.getuid() == 0 else 0o700)
         for name in ("attempts", "checkpoints"):
             (folder / name).mkdir(exist_ok=True, mode=0o700)
         probe = folder / f".probe-{secrets.token_hex(4)}"
@@ -162,9 +164,16 @@ def prepared(folder: Path) -> Path:
             f"the state folder {folder} cannot be written: {os.strerror(error.errno or 0)}; "
             "mend that, or name another with --state"
         ) from None
-    if stat.S_IMODE(folder.stat().st_mode) & 0o077:
-        folder.chmod(0o700)
+    if stat.S_IMODE(folder.stat().st_mode) & 0o066:  # to pass through is no harm, and other accounts must
+        folder.chmod(0o711 if os.getuid() == 0 else 0o700)
     return folder
+
+
+def _private_database(url: str) -> None:
+    """SQLite makes its files as readable as the first; so that one is made for its owner only."""
+    if url.startswith("sqlite:///"):
+        with suppress(OSError):  # what is wrong is told by the store
+            os.close(os.open(url.removeprefix("sqlite:///"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
 
 
 def _election(store: Store, folder: Path) -> Election:
@@ -189,7 +198,7 @@ def _leave_address(folder: Path, store: Store, url: str, first: str | None) -> N
     _write_private(folder / ADDRESS, json.dumps({"url": url, "token": token, "pid": os.getpid()}) + "\n")
 
 
-def _take_address(folder: Path, url: str) -> None:
+def _take_address(folder: Path) -> None:
     with suppress(OSError, ValueError):
         if json.loads((folder / ADDRESS).read_text())["pid"] == os.getpid():
             (folder / ADDRESS).unlink()

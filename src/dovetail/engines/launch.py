@@ -41,7 +41,8 @@ class Launch:
     error: str = ""  # "": with the output
     time_limit: int | None = None
     warning: int = 120 * SECOND  # USR1 so long before the limit
-    grace: int = 30 * SECOND  # between TERM and KILL
+    stop_signal: int = 15  # how it is told to leave: SIGTERM, unless it wants another
+    grace: int = 30 * SECOND  # between that and SIGKILL
     per_gpu: bool = False  # a process for each device rather than for each node
     slurm_names: bool = False  # SLURM_* besides the others
     account: str = ""  # the UNIX account to run as; "": the plane's own

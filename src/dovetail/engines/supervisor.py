@@ -544,7 +544,7 @@ class Attempt:
             except OSError:
                 pass
         for group in told - {own}:
-            for number in (signal.SIGTERM, signal.SIGCONT):  # a stopped one hears of it once it goes on
+            for number in (self.launch["stop_signal"], signal.SIGCONT):  # one that is stopped hears it after
                 try:
                     os.killpg(group, number)
                 except OSError:
