@@ -522,7 +522,7 @@ def test_looking_costs_little(bench: Bench) -> None:
 
 def test_a_job_may_want_another_signal(bench: Bench) -> None:
     text = "trap 'echo saved; exit 3' INT; echo up; while :; do sleep 0.05; done"
-    bench.engine.start(replace(bash(text), stop_signal=signal.SIGINT))
+    bench.engine.start(replace(bash(text), stop_signal=int(signal.SIGINT)))
     bench.says("up")
     bench.engine.stop("j", 1, "preempted", 60 * SECOND)
     end = bench.end()

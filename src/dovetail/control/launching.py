@@ -56,7 +56,7 @@ def launch_of(
         error=file(request.error),
         time_limit=None if record.time_limit is None else clock.wall_span(record.time_limit),
         warning=clock.wall_span(request.warning),
-        stop_signal=Signals[f"SIG{saving.signal.removeprefix('SIG')}"],
+        stop_signal=int(Signals[f"SIG{saving.signal.removeprefix('SIG')}"]),
         grace=clock.wall_span(request.grace),
         per_gpu=request.launch == "gpu",
         slurm_names=request.slurm_env,
