@@ -34,10 +34,19 @@ class Measured:
         for gone in self._offsets.keys() - current:
             del self._offsets[gone]
         for record in running:
-            attempt = (record.id, record.epoch)
-            lines, self._offsets[attempt] = engine.reports(*attempt, self._offsets.get(attempt, 0))
-            if lines:
-                self._take(record, lines, ledger, now)
+            self._look(record, engine, ledger, now)
+
+    def last(self, job: str, epoch: int, engine: Engine, ledger: Ledger, now: int) -> None:
+        """Its attempt has ended: take in what it said since."""
+        record = ledger.book.records.get(job)
+        if record is not None and record.epoch == epoch:
+            self._look(record, engine, ledger, now)
+
+    def _look(self, record: Record, engine: Engine, ledger: Ledger, now: int) -> None:
+        attempt = (record.id, record.epoch)
+        lines, self._offsets[attempt] = engine.reports(*attempt, self._offsets.get(attempt, 0))
+        if lines:
+            self._take(record, lines, ledger, now)
 
     def _take(self, record: Record, lines: list[dict[str, Any]], ledger: Ledger, now: int) -> None:
         last = {**(record.progress or {}), **lines[-1]}

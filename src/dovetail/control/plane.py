@@ -140,6 +140,7 @@ class Plane:
         self._forecasts = Forecasts()
         self._measured: Measured
         self._accounts: dict[str, str] = {}
+        self._reasons: tuple[int, Mapping[str, str]] = (-1, {})
         self._seq = 0
         self._snapshot_at = 0
         self._trouble = ""
@@ -356,6 +357,7 @@ class Plane:
         for _ in range(min(len(self._inbox), MOST_AT_ONCE)):
             self._hear(self._inbox.popleft(), now, waiting)
         for report in reports:
+            self._measured.last(report.job, report.epoch, self.engine, ledger, now)
             ledger.ended(report, now)
         ledger.due(now)
         self._measured.read(self.engine, ledger, now)
@@ -733,6 +735,17 @@ class Plane:
         if answer.state == State.PENDING:
             answer.starts_at = self._forecasts.starts_at(fork, job)
         return answer
+
+    def reasons(self) -> Mapping[str, str]:
+        """Why the waiting jobs wait, in a word each, as far as the policy came to them; the others wait behind."""
+
+        def run(now: int) -> Mapping[str, str]:
+            core = self._ledger.core
+            if self._reasons[0] != core.number:
+                self._reasons = (core.number, {note.job: note.word for note in core.notes()})
+            return self._reasons[1]
+
+        return self._put(run, changes=False)
 
     def forecast(self, caller: Caller, request: JobRequest) -> Forecast:
         """Where and when a job would start if it were submitted now."""
