@@ -737,7 +737,7 @@ class Plane:
         return answer
 
     def reasons(self) -> Mapping[str, str]:
-        """Why the waiting jobs wait, in a word each, as far as the policy came to them; the others wait behind."""
+        """Why the waiting jobs wait, in a word each; those that the policy did not come to are left out."""
 
         def run(now: int) -> Mapping[str, str]:
             core = self._ledger.core
