@@ -197,13 +197,14 @@ def test_an_array_stands_on_one_line(dove: Dove, plane: Any) -> None:
         a_job(f"k3v9q2_{i}", state="pending", reason="Resources", array={"id": "k3v9q2", "index": i})
         for i in range(5)
     ]
-    listed(plane, a_job("other0"), *members)
-    summary = {"id": "k3v9q2", "count": 100, "states": {"running": 8, "pending": 92}}
-    plane.on("GET", "/arrays/k3v9q2", Reply(summary))
+    whole = {"count": 100, "states": {"running": 8, "pending": 92}, "first_started_at": None}
+    listed(plane, a_job("other0"), {**members[4], "members": whole})
     said = dove("ps").stdout
+    assert all(asked.query["fold"] == "true" for asked in plane.asked)
     assert said.count("k3v9q2") == 1
     assert "8 running, 92 pending" in said
     assert said.startswith("9 running on 36 GPUs, 92 waiting")
+    listed(plane, a_job("other0"), *members)
     assert dove("ps --expand").stdout.count("k3v9q2_") == 5
     assert len(json.loads(dove("ps -o json").stdout)["jobs"]) == 6
 

@@ -46,7 +46,6 @@ STATES = {
 }
 WORDS = (*dict.fromkeys(STATES.values()), "held", "refused")
 MOST_ESTIMATES = 50
-MOST_PAGES = 2  # of the plane, to fill a list whose arrays fold into one line each
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,49 +138,38 @@ def _shown(client: Client, listing: Listing) -> None:
 def _listed(client: Client, listing: Listing) -> tuple[list[dict[str, Any]], bool]:
     """The newest jobs, an array as one line if it folds; and whether there are more."""
     lines: list[dict[str, Any]] = []
-    arrays: set[str] = set()
-    most = max(listing.limit, 200 * MOST_PAGES) if listing.folds else listing.limit
-    more = False
     for filters in _in_turn(listing):
-        for taken, raw in enumerate(client.pages("/jobs", most + 1, **filters)):
-            if len(lines) >= listing.limit or taken >= most:
-                more = True
-                break
-            array = (raw.get("array") or {}).get("id") if listing.folds else None
-            if array is None:
-                lines.append(dict(raw))
-            elif array not in arrays:
-                arrays.add(array)
-                lines.append(_folded(client, array, raw))
-    return lines, more
+        for raw in client.pages("/jobs", listing.limit + 1, fold=listing.folds or None, **filters):
+            if len(lines) >= listing.limit:
+                return lines, True
+            if not any(line["id"] == (raw.get("array") or {}).get("id") for line in lines):
+                lines.append(_folded(raw) if raw.get("members") else dict(raw))
+    return lines, False
 
 
 def _in_turn(listing: Listing) -> list[dict[str, Any]]:
-    """For people what runs is asked for first: a large array that waits is not to hide it."""
+    """For people what runs is asked for first: much that waits is not to hide it."""
     if not listing.folds or not listing.filters["active"]:
         return [listing.filters]
     plain = {**listing.filters, "active": None}
     return [{**plain, "state": list(ORDER[:2])}, {**plain, "state": list(ORDER[2:])}]
 
 
-def _folded(client: Client, array: str, newest: Raw) -> dict[str, Any]:
+def _folded(newest: Raw) -> dict[str, Any]:
     """An array as if it were one job; the newest member stands for the others."""
     from dovetail.client.client import overall
 
-    summary = client.connection.get(f"/arrays/{array}")
-    states = {state: number for state, number in summary.get("states", {}).items() if number}
-    told = ", ".join(f"{number} {state}" for state, number in states.items())
+    members = newest["members"]
+    states = {state: number for state, number in members["states"].items() if number}
     return {
         **newest,
-        "id": array,
+        "id": newest["array"]["id"],
         "state": overall(states),
-        "members": summary.get("count"),
+        "members": members["count"],
         "states": states,
-        "told": told,
+        "told": ", ".join(f"{number} {state}" for state, number in states.items()),
         "member": newest["id"],
-        "submitted_at": summary.get("submitted_at") or newest.get("submitted_at"),
-        "started_at": summary.get("first_started_at"),
-        "ended_at": summary.get("ended_at"),
+        "started_at": members["first_started_at"],
     }
 
 

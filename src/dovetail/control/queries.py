@@ -134,6 +134,37 @@ class Queries:
         rows = self._all(sa.select(tables.jobs).where(_J.seq.in_(newest)).order_by(_J.seq.desc()))
         return _page(rows, limit, lambda row: to_cursor("jobs", row.id))
 
+    def folded(self, caller: Caller, wanted: Filter, cursor: str | None, limit: int) -> Page:
+        """Newest first, an array as one item: its newest member, with how many there are in which state."""
+        conditions = [*_visible(caller), *_conditions(wanted, _J.submitted_at)]
+        last = sa.func.max(_J.seq)
+        heads = sa.select(last).where(*conditions).group_by(sa.func.coalesce(_J.array, _J.id))
+        if cursor is not None:
+            heads = heads.having(last < _seq_of(caller, from_cursor(cursor, "jobs", str)[0]))
+        newest = heads.order_by(last.desc()).limit(limit + 1)
+        rows = self._all(sa.select(tables.jobs).where(_J.seq.in_(newest)).order_by(_J.seq.desc()))
+        page = _page(rows, limit, lambda row: to_cursor("jobs", row.id))
+        arrays = [item["array"]["id"] for item in page.items if item["array"] is not None]
+        counts = sa.select(
+            _J.array,
+            _J.state,
+            sa.func.count().label("count"),
+            sa.func.min(_J.submitted_at).label("submitted_at"),
+            sa.func.min(_J.first_started_at).label("started_at"),
+        )
+        members: dict[str, Json] = {}
+        for row in self._all(counts.where(_J.array.in_(arrays)).group_by(_J.array, _J.state)):
+            entry = members.setdefault(row.array, {"count": 0, "states": {}, "first_started_at": None})
+            entry["count"] += row.count
+            entry["states"][row.state] = row.count
+            started = iso(row.started_at)
+            if started is not None:
+                entry["first_started_at"] = min(entry["first_started_at"] or started, started)
+        for item in page.items:
+            if item["array"] is not None:
+                item["members"] = members[item["array"]["id"]]
+        return page
+
     def history(self, caller: Caller, wanted: Filter, cursor: str | None, limit: int) -> Page:
         """Jobs that have ended, the last one first."""
         conditions = [*_visible(caller), _J.ended_at.is_not(None), *_conditions(wanted, _J.ended_at)]
@@ -544,6 +575,7 @@ def job_json(row: Any, *, whole: bool = False) -> Json:
         "cause": row.cause,
         "detail": reason if final else "",
         "array": None if row.array is None else {"id": row.array, "index": row.task},
+        "members": None,
         "dependency": row.dependency
         if whole or row.dependency is None
         else _short(row.dependency, LONGEST_DETAIL),

@@ -109,21 +109,13 @@ def serve(wanted: Wanted, on_ready: Callable[[Up], None]) -> None:
         prepared(wanted.folder)
         _log_to(wanted.folder / LOG)
         with plane_up(wanted) as up:
-            import uvicorn  # noqa: PLC0415 - half a second that a wrong question need not wait for
-
+            # Half a second that a wrong question need not wait for.
             from dovetail.control.api.app import make_app  # noqa: PLC0415
+            from dovetail.control.api.server import make_server  # noqa: PLC0415
             from dovetail.control.api.settings import Settings as ApiSettings  # noqa: PLC0415
 
             app = make_app(up.plane, ApiSettings(host=wanted.host, open_metrics=wanted.open_metrics))
-            config = uvicorn.Config(
-                app,
-                log_config=None,
-                access_log=False,
-                server_header=False,
-                timeout_graceful_shutdown=3,
-                lifespan="on",
-            )
-            server = uvicorn.Server(config)
+            server = make_server(app, wanted.host, wanted.port)
             on_ready(up)
             server.run(sockets=[listening])
 

@@ -146,6 +146,7 @@ def list_jobs(
     name: Annotated[str | None, Query(max_length=200, pattern=WORD, description="`*` is anything.")] = None,
     array: Annotated[str | None, Query(max_length=40, pattern=WORD)] = None,
     since: Since = None,
+    fold: Annotated[bool, Query(description="One item for an array: its newest member.")] = False,
     limit: Limit = 100,
     cursor: Cursor = None,
 ) -> Response:
@@ -158,7 +159,19 @@ def list_jobs(
         array=array,
         since=micros_of(since),
     )
-    return document(call.queries.jobs(call.caller, own(call, wanted, mine), cursor, limit).document())
+    listed = call.queries.folded if fold else call.queries.jobs
+    page = listed(call.caller, own(call, wanted, mine), cursor, limit)
+    _say_why(call, page.items)
+    return document(page.document())
+
+
+def _say_why(call: Call, jobs: Sequence[Json]) -> None:
+    """A word for each that waits; what the policy did not come to stands behind others."""
+    waiting = [job for job in jobs if job["state"] == State.PENDING and not job["reason"]]
+    if waiting:
+        words = call.plane.reasons()
+        for job in waiting:
+            job["reason"] = words.get(job["id"], "Priority")
 
 
 def own(call: Call, wanted: Filter, mine: bool) -> Filter:

@@ -82,6 +82,14 @@ class Member(Answer):
     index: int
 
 
+class Members(Answer):
+    """The array that a job stands for in a folded list."""
+
+    count: int
+    states: dict[StateWord, int]
+    first_started_at: Moment | None
+
+
 class Job(Answer):
     """A job; in lists long texts are cut and a placement shows its first nodes only."""
 
@@ -112,6 +120,7 @@ class Job(Answer):
     cause: str = Field(description="How the last attempt ended: exited, stopped, timeout, oom, lost ...")
     detail: str = Field(description="The same for people.")
     array: Member | None
+    members: Members | None = Field(description="In a folded list: the whole array it stands for.")
     dependency: str | None
     output: str | None = Field(description="Its first output file; only in the answer about one job.")
     progress: dict[str, Any] | None = Field(description="Its last report.")
