@@ -56,6 +56,7 @@ VERBS: dict[str, dict[str, str]] = {
     "Simulation": {
         "simulate": "dovetail.cli.simulate:simulate",
         "compare": "dovetail.cli.compare:compare",
+        "fidelity": "dovetail.cli.fidelity:fidelity",
         "policies": "dovetail.cli.policies:policies",
         "trace": "dovetail.cli.trace:trace",
         "explain": "dovetail.cli.explain:explain",
