@@ -256,10 +256,7 @@ def explain_job(call: Viewing, id: JobId) -> Response:
             "holders": _holders(call, found.holders),
             "remedy": found.remedy,
             "starts_at": span(found.starts_at),
-            "ahead": {
-                "own": sum(1 for _, tenant in found.ahead if call.caller.sees(tenant)),
-                "others": any(not call.caller.sees(tenant) for _, tenant in found.ahead),
-            },
+            "ahead": {"own": found.ahead, "others": found.ahead_others},
         }
     )
 
