@@ -149,6 +149,7 @@ class Live:
         shown = eventually(lambda: (found := self.get(f"jobs/{job}"))["state"] in states and found)
         if shown["state"] == "running":  # on record first, then done
             eventually(lambda: (job, shown["attempt"]) in self.engine.known())
+            return self.get(f"jobs/{job}")
         return shown
 
     @contextmanager
