@@ -8,7 +8,7 @@ from typing import ClassVar, Literal, NamedTuple, cast
 
 from dovetail.mechanisms.place import Place
 from dovetail.mechanisms.pods import by_class, dealt, joined, spread, stacked, suits, tasks_in
-from dovetail.mechanisms.quota import latest_first, nominal, over_quota, reclaim
+from dovetail.mechanisms.quota import THE_CLUSTER, latest_first, nominal, over_quota, reclaim
 from dovetail.model.job import Shape
 from dovetail.model.units import MINUTE, micros
 from dovetail.model.view import JobView, Key, Order, Plan, Policy, Room, View
@@ -106,7 +106,10 @@ class _Cycle:
             over = self._over(job)
             if over is not None:
                 short.append(job)
-                plan.deny(job, "AssocGrpGRES", f"no quota is left in {over}")
+                if over == THE_CLUSTER:
+                    plan.deny(job, "Resources")
+                else:
+                    plan.deny(job, "AssocGrpGRES", f"no quota is left in {over}")
             elif self._start(job):
                 continue
             elif self.policy.whole:

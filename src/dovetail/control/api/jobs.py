@@ -420,10 +420,13 @@ _verb("requeue", "Stop it, and let it wait for its turn again")
     operation_id="set_job_priority",
     summary="More goes first",
     response_model=Job | Array,
-    responses=problems(404, 415),
+    responses=problems(404, 409, 415),
     openapi_extra=body(Priority),
 )
 def set_job_priority(call: Using, id: JobId, tasks: Tasks = None) -> Response:
     wanted = call.read(Priority).priority
     ids = _members(call, id, tasks)
-    return _after(call, id, ids, call.plane.prioritise(ids, wanted))
+    done = call.plane.prioritise(ids, wanted)
+    if not done and (row := call.queries.job(call.caller, ids[0])) is not None and State(row.state).final:
+        raise Refusal("conflict", f"{ids[0]} is over: {row.state}")
+    return _after(call, id, ids, done)
