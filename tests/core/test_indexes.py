@@ -10,13 +10,13 @@ from dovetail.core.exits import Exits
 from dovetail.core.queue import Queue
 from dovetail.core.room import Room
 from dovetail.model.cluster import Cluster, Node
-from dovetail.model.grant import FULL
+from dovetail.model.grant import FULL, load_of
 from dovetail.model.job import Job, gang
 from dovetail.testing.suite import searched
 
 
 def made(seq: int, gpus: int = 1, arrived: int = 0, tenant: str = "") -> ActiveJob:
-    return ActiveJob(Job(f"j{seq}", arrived, gang(gpus), 1, 1, tenant=tenant), seq)
+    return ActiveJob(Job(f"j{seq}", arrived, gang(gpus), 1, 1, tenant=tenant), seq, gpus)
 
 
 @given(moves=st.lists(st.tuples(st.integers(0, 12), st.integers(1, 3), st.integers(0, 4)), max_size=40))
@@ -89,7 +89,7 @@ def test_relief_is_found_where_the_last_to_leave_leaves_first(
             continue
         room.take(spots)
         job = made(seq, gpus)
-        job.begin(0, spots, FULL)
+        job.begin(0, spots, FULL, load_of(spots))
         exits.add(job, (key,) if leaves else None)
         if leaves:
             stands.append((spots[0][0], key, gpus))

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from dovetail.model.grant import FULL, Spots, Terms, load_of
-from dovetail.model.job import Job, Shape, Traits
+from dovetail.model.grant import FULL, Spots, Terms
+from dovetail.model.job import Job, Traits
 from dovetail.model.units import WHOLE
 
 if TYPE_CHECKING:
@@ -37,6 +37,7 @@ class ActiveJob:
         "held",
         "id",
         "live_at",
+        "need",
         "priority",
         "promise",
         "rate",
@@ -57,12 +58,13 @@ class ActiveJob:
         "waiting_since",
     )
 
-    def __init__(self, spec: Job, seq: int) -> None:
+    def __init__(self, spec: Job, seq: int, need: int) -> None:
         self.spec = spec
         self.id = spec.id
         self.seq = seq
-        self.shape: Shape = spec.shape
-        self.gpus: int = spec.shape.gpus
+        self.need = need  # it fits only where the room has this level (Room.level)
+        self.shape = shape = spec.shape
+        self.gpus = shape.gpus
         self.arrived_at = spec.arrived_at
         self.estimate = spec.estimate
         self.tenant = spec.tenant
@@ -127,7 +129,7 @@ class ActiveJob:
 
     def copy(self) -> ActiveJob:
         """The same job, filed nowhere."""
-        twin = ActiveJob(self.spec, self.seq)
+        twin = ActiveJob(self.spec, self.seq, self.need)
         twin.restore(self.save())
         for name in ("epoch", "fails", "first_start", "forgiven", "priority", "promise", "stage", "stops"):
             setattr(twin, name, getattr(self, name))
@@ -135,12 +137,11 @@ class ActiveJob:
         twin.awaiting = None if self.awaiting is None else set(self.awaiting)
         return twin
 
-    def begin(self, now: int, spots: Spots, terms: Terms) -> None:
-        """Hold these spots from now on."""
+    def begin(self, now: int, spots: Spots, terms: Terms, held: int) -> None:
+        """Hold these spots, so many milli-GPUs in all, from now on."""
         self.spots = spots
         self.terms = terms
-        spot = spots[0]
-        self.held = spot[1].bit_count() * spot[2] if len(spots) == 1 and spot[2] > 0 else load_of(spots)
+        self.held = held
         self.since = self.started_at = now
         self.rate = 1.0
         self.live_at = now + self.spec.traits.checkpoint.restore if self.epoch else now

@@ -12,7 +12,7 @@ from heapq import heappop, heappush
 from typing import NamedTuple, cast
 
 from dovetail.core.active import WAITING_SINCE, ActiveJob, Saved
-from dovetail.core.draft import Draft, More, Note
+from dovetail.core.draft import ANYBODY, Draft, More, Note
 from dovetail.core.exits import Exits
 from dovetail.core.queue import Queue
 from dovetail.core.room import Room
@@ -33,14 +33,11 @@ from dovetail.model.event import (
     SUBMITTED,
     Event,
 )
-from dovetail.model.grant import Spots
+from dovetail.model.grant import FULL, Spots, load_of
 from dovetail.model.job import Job, Shape
 from dovetail.model.view import JobView, Key, Policy, Reservation
 
 _new = tuple.__new__  # a step and a start at every turn: their own constructors take twice as long
-
-# What a shell may keep back until it has something else to tell, for nothing would come of it.
-NOTHING, DEPARTURES, ARRIVALS = range(3)
 
 
 class Step(NamedTuple):
@@ -57,30 +54,35 @@ class Core:
     """The state of a cluster, and the policy that runs it. Policies see it as a `View`."""
 
     __slots__ = (
+        "_calm",
         "_clocked",
         "_closed",
         "_draft",
-        "_ever",
         "_heirs",
         "_limits",
         "_lines",
+        "_needs",
         "_notes",
         "_order",
+        "_owed",
         "_quantum",
         "_releasing",
         "_rests",
         "_review_at",
         "_round_due",
         "_seq",
+        "_stuck",
         "_timers",
         "_tree",
         "_turns",
+        "_until",
+        "_welcomes",
         "_yields",
         "alarm",
         "arrived",
         "calendar",
         "cluster",
-        "defers",
+        "decisions",
         "exits",
         "holds",
         "hopeful",
@@ -122,6 +124,7 @@ class Core:
         self.prices: dict[int, float] = {i: node.price for i, node in enumerate(cluster.nodes)}
         self._order = policy.order
         self._yields = None if policy.order.drifts else policy.order.yields
+        self._until = policy.order.until
         self._quantum = policy.quantum
         self._round_due: int | None = None
         self._review_at: int | None = None
@@ -131,12 +134,16 @@ class Core:
         self._rests: ActiveJob | bool = False
         self._clocked = policy.order.until is not None
         self.alarm: int | None = None  # call `handle` then, if nothing happens before
-        self.defers = NOTHING
+        self.decisions = 0  # how often the policy was asked
+        self._owed: list[Action] = []  # what followed from things heard, and no step has told yet
+        self._calm = False  # the policy rests, and surely nobody who waits fits
+        self._stuck: ActiveJob | None = None  # the policy rests until this one may fit
+        self._welcomes = 0
         self._seq = 0
         self._notes: list[Note] | None = None
         self._turns = 0  # how often somebody began to hold something
         self._draft: Draft | None = None  # the last one handed out
-        self._ever: dict[Shape, bool] = {}
+        self._needs: dict[Shape, int] = {}
         self._lines: dict[str, tuple[str, ...]] = {}
         self._limits = {t.name: t.limit * 1000 for t in cluster.tenants.values() if t.limit is not None}
         self._closed: dict[int, str] = {}
@@ -150,8 +157,11 @@ class Core:
         if now < self.now:
             raise ValueError(f"time went back from {self.now} to {now}")
         self.now = now
+        self._calm = False
         self.number = number = self.number + 1
         actions: list[Action] = []
+        if self._owed:
+            actions, self._owed = self._owed, actions
         for event in events:
             kind = event[1]
             if kind == SUBMITTED:
@@ -164,8 +174,6 @@ class Core:
             self._ring(now)
         rests = self._rests
         if not (self.moved or self.arrived) if rests is False else not self._worth_asking(rests):
-            if rests is True:
-                self.defers = NOTHING
             if self._clocked:
                 self.alarm = self._next_alarm()
             return _new(Step, (number, now, events, False, actions))
@@ -173,25 +181,26 @@ class Core:
             self._round_due = now - now % self._quantum + self._quantum
             self.alarm = self._next_alarm()
             return _new(Step, (number, now, events, False, actions))
+        self._decide(now, actions)
+        return _new(Step, (number, now, events, True, actions))
+
+    def _decide(self, now: int, actions: list[Action]) -> None:
         try:
             draft: Draft = self.policy.decide(self)  # type: ignore[assignment]  # ours, handed out as a plan
         except BaseException:
             if self._draft is not None:
                 self._draft.undo()
             raise
+        self.decisions += 1
         self.memory = draft.memory
         if draft.displaces or self._releasing:
             self._enact(draft.touched, actions)
         else:
-            for job in draft.touched:
-                self._issue(job, actions)
+            for job in draft.touched:  # they waited, and start now
+                self._set_off(job, actions)
         if draft.more is not None:
             self._commit_more(draft.more, actions)
         self._rests = rests = draft.rests
-        if rests is True:
-            self.defers = NOTHING if len(self.queue) else DEPARTURES
-        else:
-            self.defers = ARRIVALS if rests is not False and self._order.fifo else NOTHING
         if draft.review_at is not None:
             if draft.review_at <= now:
                 raise PlanError(f"a review at {draft.review_at} is not after now, {now}")
@@ -203,26 +212,91 @@ class Core:
         self.arrived = []
         self.moved = False
         self.hopeful = None
-        return _new(Step, (number, now, events, True, actions))
+        # Proved by the bounds alone: some policies rest though somebody fits whom they hold back.
+        self._calm = rests is True and not self._clocked and self.queue.need > self.room.level
+        self._stuck = rests if type(rests) is ActiveJob and not self._clocked else None
+        self._welcomes = draft.welcomes
+
+    def hear(self, event: Event, more: bool) -> Step | None:
+        """The same as `handle` for one event at its own time, but no step where nothing comes of it.
+
+        While a policy rests most events are none of its business, and cost little this way. Nothing is
+        decided while `more` of this instant is to come. Rounds are the business of `handle` alone.
+        """
+        now = self.now = event[0]
+        kind = event[1]
+        if kind == FINISHED:
+            self._over(now, event[2], event[3], None, self._owed)
+            if self._calm:
+                if self.queue.need > self.room.level and not self._owed:
+                    return None
+                self._calm = False
+            elif self._stuck is not None:
+                first = self._stuck
+                if first.need > self.room.level and first.filed is not None and not self._owed:
+                    return None
+        elif kind == SUBMITTED:
+            spec: Job = event[4]
+            if self._calm:
+                need = self._needs.get(spec.shape)
+                if need is not None and need <= self.room.level:
+                    if self._welcomes and not more and (self._welcomes == ANYBODY or not self.queue.size):
+                        return self._welcomed(event, need)
+                    need = None
+                self._submitted(spec)
+                if need is not None:
+                    return None
+                self._calm = False
+            else:
+                self._submitted(spec)
+                if self._stuck is not None and self._order.fifo:
+                    return None
+        else:
+            self._calm = False
+            self._apply(event, self._owed)
+        return None if more else self.handle(now, [])
+
+    def _welcomed(self, event: Event, need: int) -> Step | None:
+        """A newcomer that fits starts at once, as the policy would have it."""
+        spec: Job = event[4]
+        shape = spec.shape
+        spots = self.room.grab(shape)
+        if spots is None:  # types differ, and those with room are not its own
+            self._submitted(spec)
+            return None
+        job = ActiveJob(spec, self._seq, need)
+        self._seq += 1
+        self.jobs[spec.id] = job
+        job.begin(event[0], spots, FULL, shape.load if shape.plain else load_of(spots))
+        self.enter(job)
+        actions: list[Action] = []
+        self._set_off(job, actions)
+        self.number += 1
+        self.decisions += 1
+        return _new(Step, (self.number, event[0], [event], True, actions))
 
     def _worth_asking(self, rests: ActiveJob | bool) -> bool:
         """Whether a policy that rests might start something now."""
-        if rests is True:
-            waiting = len(self.queue)
-            if not waiting:
-                return False
-            if waiting == len(self.arrived):
-                return True
-            if not self.moved:  # nothing fell free: only newcomers can fit
-                may_fit = self.room.may_fit
-                self.hopeful = [
-                    shape for shape in {job.shape: None for job in self.arrived} if may_fit(shape)
-                ]
-                return bool(self.hopeful)
-            self.hopeful = self.queue.shapes_that(self.room.may_fit, *self.room.reach())
-            return bool(self.hopeful)
-        first = self.queue.head()
-        return first is None or first is not rests or self.room.may_fit(first.shape)
+        queue, room = self.queue, self.room
+        if rests is not True:
+            first = queue.head()
+            return first is None or first is not rests or room.may_fit(first.shape)
+        arrived = self.arrived
+        if queue.size == len(arrived):
+            return queue.size > 0
+        if not self.moved:  # nothing fell free: only newcomers can fit
+            self.hopeful = []
+            for job in arrived:
+                if job.need <= room.level and job.shape not in self.hopeful and room.may_fit(job.shape):
+                    self.hopeful.append(job.shape)
+        else:
+            if queue.need <= room.level:
+                self.hopeful = queue.fitting(room.level, None if room.uniform else room.may_fit)
+                if self.hopeful:
+                    return True
+            self._calm = not self._clocked and queue.need > room.level
+            return False
+        return bool(self.hopeful)
 
     def wake(self, time: int) -> int:
         """When the core wants to hear of something that happens at `time`: then, or at the round's end."""
@@ -339,22 +413,27 @@ class Core:
 
     def _submitted(self, spec: Job) -> None:
         shape = spec.shape
-        fits = self._ever.get(shape)
-        if fits is None:
-            fits = self._ever[shape] = self.room.ever(shape)
-        if not fits:
+        need = self._needs.get(shape)
+        if need is None:
+            need = self._need(spec)
+        self.jobs[spec.id] = job = ActiveJob(spec, self._seq, need)
+        self._seq += 1
+        self.queue.push(job, self.now)
+        self.arrived.append(job)
+        if self._order.turns_waiting:
+            self._arm(job)
+
+    def _need(self, spec: Job) -> int:
+        """The level of room that its shape needs, worked out once; what can never be served is refused."""
+        shape = spec.shape
+        if not self.room.ever(shape):
             kind = f" of {'|'.join(shape.types)}" if shape.types else ""
             raise NeverFits(
                 f"job {spec.id} asks for {shape.gpus} GPUs{kind}, "
                 f"which the empty cluster of {self.cluster.gpus} GPUs cannot hold; give it a larger cluster"
             )
-        job = ActiveJob(spec, self._seq)
-        self._seq += 1
-        self.jobs[spec.id] = job
-        self.queue.push(job, self.now)
-        self.arrived.append(job)
-        if self._order.turns_waiting:
-            self._arm(job)
+        need = self._needs[shape] = self.room.need(shape)
+        return need
 
     def _over(self, time: int, job_id: str, epoch: int, failure: object, actions: list[Action]) -> None:
         job = self.jobs.get(job_id)
@@ -403,7 +482,7 @@ class Core:
                 self.queue.push(job, self.now)
                 self.arrived.append(job)
                 self.moved = True
-                if self._order.until is not None:
+                if self._until is not None:
                     self._arm(job)
             if job.done != kept:
                 job.done = kept
@@ -436,7 +515,7 @@ class Core:
         job.done, job.rate = fact
         if self._yields is not None:
             self.exits.add(job, self._exit_key(job))
-        if self._order.until is not None:
+        if self._until is not None:
             self._arm(job)
         self.moved = True
 
@@ -479,7 +558,7 @@ class Core:
             job.awaiting = None
             self.queue.push(job, self.now)
             self.arrived.append(job)
-            if self._order.until is not None:
+            if self._until is not None:
                 self._arm(job)
 
     def _open(self, node: int) -> None:
@@ -622,20 +701,22 @@ class Core:
 
     def _issue(self, job: ActiveJob, actions: list[Action]) -> None:
         """Its devices are free: start it."""
-        spots: Spots = job.spots  # type: ignore[assignment]  # it has been granted some
-        now = self.now
-        if job.awaiting is not None or job.started_at != now:
+        if job.awaiting is not None or job.started_at != self.now:
             job.awaiting = None
             self.leave(job)
-            job.begin(now, spots, job.terms)
+            job.begin(self.now, cast("Spots", job.spots), job.terms, job.held)
             self.enter(job)
-        job.epoch += 1
+        self._set_off(job, actions)
+
+    def _set_off(self, job: ActiveJob, actions: list[Action]) -> None:
+        """It holds its devices since this instant: tell it to start."""
+        job.epoch = epoch = job.epoch + 1
         if job.first_start is None:
-            job.first_start = now
+            job.first_start = self.now
         if self.calendar:
             self.calendar.pop(job.id, None)
-        actions.append(_new(Start, (job.id, job.epoch, spots, job.terms)))
-        if self._order.until is not None:
+        actions.append(_new(Start, (job.id, epoch, job.spots, job.terms)))
+        if self._until is not None:
             self._arm(job)
 
     def _resize(self, job: ActiveJob, saved: Saved, actions: list[Action]) -> None:
@@ -648,7 +729,7 @@ class Core:
         job.live_at = max(job.live_at, self.now) + job.spec.traits.checkpoint.resize
         self.enter(job)
         actions.append(Resize(job.id, job.epoch, cast("Spots", spots), terms))
-        if self._order.until is not None:
+        if self._until is not None:
             self._arm(job)
 
     def _blockers(self, job: ActiveJob) -> set[str]:
@@ -719,7 +800,8 @@ class Core:
             twin._heirs[other] = [copies[job.id] for job in heirs if job.id in copies]
         rests = self._rests
         twin._rests = rests if isinstance(rests, bool) else copies.get(rests.id, rests)
-        twin._clocked, twin.alarm, twin.defers = self._clocked, self.alarm, self.defers
+        twin._clocked, twin.alarm, twin.decisions = self._clocked, self.alarm, self.decisions
+        twin._owed = list(self._owed)
         twin.arrived = [copies[job.id] for job in self.arrived if job.id in copies]
         for node in self._closed:
             twin.room.close(node)

@@ -82,6 +82,7 @@ def easy(order: Order = arrival, depth: int | None = None) -> Discipline:
         room, now = plan.room, view.now
         if place is packed:
             plan.rest()
+            plan.welcome(past=False)
         while (head := view.queue.head()) is not None:
             spots = place(room, head)
             if spots is None:

@@ -179,6 +179,9 @@ class Plan(Protocol):
     def rest(
         self, on: JobView | None = None
     ) -> None: ...  # do not ask before a waiting job (this one) may fit
+    def welcome(
+        self, *, past: bool
+    ) -> None: ...  # nor for a newcomer that fits: it may start, packed; past others who wait, or not
     def refuse(self, job: JobView, why: str) -> None: ...
     def accept(self, job: JobView, by: int) -> None: ...
     def demote(self, job: JobView, priority: int, why: str) -> None: ...
