@@ -71,6 +71,7 @@ class Core:
         "_review_at",
         "_round_due",
         "_seq",
+        "_spares",
         "_stuck",
         "_timers",
         "_tree",
@@ -125,6 +126,7 @@ class Core:
         self._order = policy.order
         self._yields = None if policy.order.drifts else policy.order.yields
         self._until = policy.order.until
+        self._spares = policy.order.limit is not None  # those who may not be preempted
         self._quantum = policy.quantum
         self._round_due: int | None = None
         self._review_at: int | None = None
@@ -235,6 +237,9 @@ class Core:
                 first = self._stuck
                 if first.need > self.room.level and first.filed is not None and not self._owed:
                     return None
+            elif self._welcomes and not self.queue.size and not self._owed and not self._clocked:
+                self.moved = False  # nobody waits: nothing to decide, and nothing to look at again
+                return None
         elif kind == SUBMITTED:
             spec: Job = event[4]
             if self._calm:
@@ -247,10 +252,20 @@ class Core:
                 if need is not None:
                     return None
                 self._calm = False
+            elif self._stuck is not None and self._order.fifo:
+                self._submitted(spec)
+                return None
+            elif self._welcomes and not (more or self.moved or self.arrived or self._clocked):
+                need = self._needs.get(spec.shape)
+                if (
+                    need is not None
+                    and need <= self.room.level
+                    and (self._welcomes == ANYBODY or not self.queue.size)
+                ):
+                    return self._welcomed(event, need)
+                self._submitted(spec)
             else:
                 self._submitted(spec)
-                if self._stuck is not None and self._order.fifo:
-                    return None
         else:
             self._calm = False
             self._apply(event, self._owed)
@@ -263,7 +278,7 @@ class Core:
         spots = self.room.grab(shape)
         if spots is None:  # types differ, and those with room are not its own
             self._submitted(spec)
-            return None
+            return self.handle(event[0], [])
         job = ActiveJob(spec, self._seq, need)
         self._seq += 1
         self.jobs[spec.id] = job
@@ -354,15 +369,16 @@ class Core:
                 self.used[name] = self.used.get(name, 0) + held
         else:
             self.used[tenant] = self.used.get(tenant, 0) + held
-        if self._yields is not None:
-            self.exits.add(job, self._exit_key(job))
+        yields = self._yields
+        if yields is not None:
+            spared = self._spares and not job.spec.traits.preemptible
+            self.exits.add(job, None if spared else yields(job, self.now))
 
     def _exit_key(self, job: ActiveJob) -> Key | None:
         """Where it stands among those who leave; nobody displaces one who may not be preempted."""
         assert self._yields is not None
-        if job.spec.traits.preemptible or self._order.limit is None:
-            return self._yields(job, self.now)
-        return None
+        spared = self._spares and not job.spec.traits.preemptible
+        return None if spared else self._yields(job, self.now)
 
     def leave(self, job: ActiveJob) -> None:
         """A job holds its spots no more."""
@@ -571,17 +587,16 @@ class Core:
 
     def _arm(self, job: ActiveJob) -> None:
         """Set the moment at which the job's place changes by itself."""
-        assert self._order.until is not None
-        at = self._order.until(job, self.now)
+        assert self._until is not None
+        now = self.now
+        at = self._until(job, now)
         if at is None:
             job.timer = None
             return
-        if at <= self.now:
-            raise PlanError(
-                f"the order of job {job.id} would change at {at}, which is not after now, {self.now}"
-            )
-        job.timer = (at, job.seq, job)
-        heappush(self._timers, job.timer)
+        if at <= now:
+            raise PlanError(f"the order of job {job.id} would change at {at}, which is not after now, {now}")
+        job.timer = timer = (at, job.seq, job)
+        heappush(self._timers, timer)
 
     def _ring(self, now: int) -> None:
         """Let those whose moment has come change their place, and end holds."""
@@ -691,8 +706,11 @@ class Core:
                 starting.append(job)
             else:
                 self._resize(job, before[job], actions)
+        leaving = {spot[0] for spots in self._releasing.values() for spot in spots}  # from these nodes
         for job in starting:
-            if self._releasing and (blockers := self._blockers(job)):
+            spots = cast("Spots", job.spots)
+            touches = spots[0][0] in leaving if len(spots) == 1 else any(spot[0] in leaving for spot in spots)
+            if (touches or job.id in self._releasing) and (blockers := self._blockers(job)):
                 job.awaiting = blockers
                 for other in blockers:
                     self._heirs.setdefault(other, []).append(job)

@@ -162,8 +162,9 @@ class Draft:
         self.rests = True if on is None else cast("ActiveJob", on)
 
     def welcome(self, *, past: bool) -> None:
-        """While the plan rests: let a newcomer that fits start at once, packed; `past` those who wait, or
-        only if nobody does.
+        """Unless something else happens, let a newcomer that fits start at once, packed.
+
+        `past` those who wait, or only if nobody does. While nobody waits there is nothing to decide.
         """
         self.welcomes = NOBODY if self._core.limited else ANYBODY if past else ALONE
 

@@ -10,7 +10,7 @@ for, and worked out again, when that size is asked for, for the nodes that were 
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from heapq import heapify, heappop, heappush
 from typing import TYPE_CHECKING
 
@@ -87,13 +87,13 @@ class Exits:
 
     def remove(self, job: ActiveJob) -> None:
         spots: Spots = job.spots  # type: ignore[assignment]  # it ran
-        where = (job.exit_key, -job.seq)
+        key = job.exit_key
         for spot in spots:
             node = spot[0]
             self._log.append(node)
-            if job.exit_key is not None:
+            if key is not None:
                 rows = self._at[node]
-                i = bisect_left(rows, where)
+                i = bisect_left(rows, (key, -job.seq))
                 if i < len(rows) and rows[i][3] is job:
                     del rows[i]
 
@@ -190,27 +190,28 @@ class Exits:
         if ladder.seen != len(log):
             nodes = range(len(self._at)) if ladder.seen < 0 else sorted(set(log[ladder.seen :]))
             ladder.seen = len(log)
-            for node in nodes:
-                self._climb(ladder, kind, want, node)
+            self._climb(ladder, kind, want, nodes)
         return ladder
 
-    def _climb(self, ladder: _Ladder, kind: int, want: int, node: int) -> None:
-        """How far down the order one must go on this node."""
-        room = self._room
-        if room.kind_of(node) != kind:
-            return
-        left = want - room.free_on(node).bit_count()
-        key = NOBODY
-        for step, _, count, _ in self._at[node]:
-            if left <= 0:
-                break
-            left -= count
-            key = step
-        if left > 0 or not room.is_open(node):
-            ladder.now.pop(node, None)
-        elif ladder.now.get(node) != key:
-            ladder.now[node] = key
-            heappush(ladder.heap, (key, node))
-            if len(ladder.heap) > 8 * len(self._at) + 64:
-                ladder.heap = [(k, n) for n, k in ladder.now.items()]
-                heapify(ladder.heap)
+    def _climb(self, ladder: _Ladder, kind: int, want: int, nodes: Iterable[int]) -> None:
+        """How far down the order one must go on each of these nodes."""
+        room, at, known, heap = self._room, self._at, ladder.now, ladder.heap
+        mixed, free_on = not room.uniform, room.free_on
+        for node in nodes:
+            if mixed and room.kind_of(node) != kind:
+                continue
+            left = want - free_on(node).bit_count()
+            key = NOBODY
+            if left > 0:
+                for key, _, count, _ in at[node]:  # noqa: B007  # the last one is the answer
+                    left -= count
+                    if left <= 0:
+                        break
+            if left > 0 or not room.is_open(node):
+                known.pop(node, None)
+            elif known.get(node) != key:
+                known[node] = key
+                heappush(heap, (key, node))
+        if len(heap) > 8 * len(at) + 64:
+            ladder.heap = [(k, n) for n, k in known.items()]
+            heapify(ladder.heap)

@@ -322,6 +322,12 @@ class Room:
         self._relevel()
 
     def _relevel(self) -> None:
+        if self.uniform:
+            block = self._filled[0].bit_length() - 1
+            if block == self._size[0]:
+                block *= self._buckets[0][block].bit_count()
+            self.level = block
+            return
         level = -1
         for bits, size, buckets in zip(self._filled, self._size, self._buckets, strict=True):
             block = bits.bit_length() - 1

@@ -57,8 +57,8 @@ def attained_service(
         threshold = thresholds[job.stage]
         if by_time:
             threshold = threshold * job.shape.load // WHOLE
-        left = threshold - (job.service_at(now) - job.forgiven)
-        return max(now + 1, now + -(-left * WHOLE // job.held))
+        left = threshold + job.forgiven - job.service_at(now)
+        return now + -(-left * WHOLE // job.held) if left > 0 else now + 1
 
     def stage(job: JobView, now: int) -> int:
         if job.spots is None:

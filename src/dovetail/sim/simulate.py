@@ -29,7 +29,8 @@ def simulate(
 
 
 def _steps(core: Core, world: World, jobs: Iterable[Job], until: int | None) -> Iterator[Step]:
-    heap, holds, submit, perform, handle = world.heap, world.holds, world.submit, world.perform, core.handle
+    heap, holds, submit, handle = world.heap, world.holds, world.submit, core.handle
+    start, perform = world.start, world.perform
     rounds = core.policy.quantum is not None
     arrivals = iter(jobs)
     upcoming = next(arrivals, None)
@@ -58,8 +59,11 @@ def _steps(core: Core, world: World, jobs: Iterable[Job], until: int | None) -> 
         if not events and now != alarm:
             continue
         step = handle(now, events)
-        for action in step.actions:
-            perform(now, action)
+        for action in step[4]:
+            if type(action) is Start:
+                start(now, action)
+            else:
+                perform(now, action)
         yield step
 
 

@@ -184,22 +184,25 @@ class World:
         job_id, epoch, spots, terms = action
         run = self._jobs[job_id]
         job = run.job
-        run.epoch, run.spots, run.terms = epoch, spots, terms
-        spot = spots[0]
-        run.load = load = spot[1].bit_count() * spot[2] if len(spots) == 1 and spot[2] > 0 else load_of(spots)
-        run.since = live_at = now
+        shape = job.shape
+        run.epoch = epoch
+        run.spots = spots
+        run.terms = terms
+        run.load = load = spots[0][1].bit_count() * spots[0][2] if len(spots) == 1 else load_of(spots)
+        if load < 0:  # a slice says which slots it takes
+            run.load = load = load_of(spots)
+        run.since = run.live_at = now
         if epoch == 1:
             self.outcomes.start[run.row] = now
             run.fails = run.saved = 0
-            run.simple = job.traits.profile is None and job.fails_after is None and job.shape.exclusive
+            run.simple = job.fails_after is None and job.traits.profile is None and shape.exclusive
         else:
             restore = job.traits.checkpoint.restore
-            live_at += restore
+            run.live_at = now + restore
             self.lost += restore * load
-        run.live_at = live_at
-        if self._uniform and run.simple and load == job.shape.load:
+        if self._uniform and run.simple and load == shape.load:
             run.rate = 1.0
-            run.due = due = live_at + job.work - run.done
+            run.due = due = run.live_at + job.work - run.done
             heappush(self.heap, (due, FINISHED, job_id, epoch, None))
             return
         met = self._occupy(run)
