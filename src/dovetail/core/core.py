@@ -164,17 +164,37 @@ class Core:
         actions: list[Action] = []
         if self._owed:
             actions, self._owed = self._owed, actions
+        quantum, rests = self._quantum, self._rests
+        gathers = (  # of a round's newcomers, those who come first start unasked
+            quantum is not None
+            and self._welcomes == ANYBODY
+            and rests is False
+            and not now % quantum
+            and not self._releasing
+        )
+        newcomers: list[Job] = []
         for event in events:
             kind = event[1]
             if kind == SUBMITTED:
-                self._submitted(event[4])
+                if gathers:
+                    newcomers.append(event[4])
+                else:
+                    self._submitted(event[4])
             elif kind == FINISHED:
                 self._over(event[0], event[2], event[3], None, actions)
             else:
                 self._apply(event, actions)
         if self._clocked:
             self._ring(now)
-        rests = self._rests
+        if gathers and self._releasing:
+            for spec in newcomers:
+                self._submitted(spec)
+        elif gathers:
+            welcomed = self._gather(newcomers)
+            if newcomers or self.moved or self.arrived:
+                self._decide_after(welcomed, now, actions)
+                return _new(Step, (number, now, events, True, actions))
+        rests = self._rests  # it may have been roused
         if not (self.moved or self.arrived) if rests is False else not self._worth_asking(rests):
             if self._clocked:
                 self.alarm = self._next_alarm()
@@ -185,6 +205,56 @@ class Core:
             return _new(Step, (number, now, events, False, actions))
         self._decide(now, actions)
         return _new(Step, (number, now, events, True, actions))
+
+    def _gather(self, newcomers: list[Job]) -> list[Action]:
+        """Start a round's newcomers in order, up to the first that does not fit or goes behind one who waits.
+
+        The others wait, and the policy is asked.
+        """
+        now, queue, actions = self.now, self.queue, list[Action]()
+        fresh = []
+        for spec in newcomers:
+            need = self._needs.get(spec.shape)
+            self.jobs[spec.id] = job = ActiveJob(spec, self._seq, self._need(spec) if need is None else need)
+            self._seq += 1
+            fresh.append((self._order.key(job, now), job.seq, job))
+        fresh.sort()
+        head = queue.head()
+        first = None if head is None else head.filed
+        for place, entry in enumerate(fresh):
+            job = entry[2]
+            shape = job.shape
+            if (first is not None and first < entry) or (spots := self.room.grab(shape)) is None:
+                for _, _, job in fresh[place:]:
+                    queue.push(job, now)
+                    self.arrived.append(job)
+                    if self._order.turns_waiting:
+                        self._arm(job)
+                break
+            job.begin(now, spots, FULL, shape.load if shape.plain else load_of(spots))
+            self.enter(job)
+            self._set_off(job, actions)
+        return actions
+
+    def _decide_after(self, welcomed: list[Action], now: int, actions: list[Action]) -> None:
+        """Let the policy decide for those who wait, if somebody does; stops go before all starts."""
+        if not self.queue.size:
+            self.decisions += 1
+            self._review_at = self._round_due = self.hopeful = None
+            self.alarm = self._next_alarm()
+            self.arrived = []
+            self.moved = False
+            actions += welcomed
+            return
+        told = len(actions)
+        try:
+            self._decide(now, actions)
+        except BaseException:
+            self._owed += welcomed
+            raise
+        while told < len(actions) and type(actions[told]) is not Start:
+            told += 1
+        actions[told:told] = welcomed
 
     def _decide(self, now: int, actions: list[Action]) -> None:
         try:
@@ -819,7 +889,7 @@ class Core:
         rests = self._rests
         twin._rests = rests if isinstance(rests, bool) else copies.get(rests.id, rests)
         twin._clocked, twin.alarm, twin.decisions = self._clocked, self.alarm, self.decisions
-        twin._owed = list(self._owed)
+        twin._owed, twin._welcomes = list(self._owed), self._welcomes
         twin.arrived = [copies[job.id] for job in self.arrived if job.id in copies]
         for node in self._closed:
             twin.room.close(node)

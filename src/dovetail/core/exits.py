@@ -188,7 +188,7 @@ class Exits:
                 for other in ladders.values():
                     other.seen = -1
         if ladder.seen != len(log):
-            nodes = range(len(self._at)) if ladder.seen < 0 else sorted(set(log[ladder.seen :]))
+            nodes: Iterable[int] = range(len(self._at)) if ladder.seen < 0 else set(log[ladder.seen :])
             ladder.seen = len(log)
             self._climb(ladder, kind, want, nodes)
         return ladder
