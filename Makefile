@@ -7,7 +7,7 @@ STAMP := $(VENV)/.stamp
 CODE = $(wildcard src tests benchmarks docs)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup up test lint check format bench docs hooks clean
+.PHONY: help setup up example torch test lint check format bench docs hooks clean
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -28,8 +28,14 @@ $(STAMP): pyproject.toml requirements/dev.txt
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
 	@touch $@
 
-up: setup ## compare three policies on a real trace; writes report.html
+up: setup ## start a plane on this machine (more: make up ARGS="--virtual 4x8:A100 --demo")
+	@$(BIN)/dovetail up $(ARGS)
+
+example: setup ## compare three policies on a real trace; writes report.html
 	$(BIN)/dovetail compare philly --cluster 52x8 --policies fifo,sjf,tiresias-l --head 5000 --report report.html
+
+torch: setup ## add PyTorch (CPU), for the examples that train and their tests
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements/torch.txt
 
 test: setup ## run the tests (more: make test ARGS="-k tiresias")
 	$(BIN)/pytest -n auto $(ARGS)

@@ -189,3 +189,22 @@ def test_ready_timeout() -> None:
         assert result.finished == 4
 
     tells_apart(check, run(jobs, two, "kueue"), run(jobs, two, "kueue", ready_timeout=100_000.0))
+
+
+@claim("kueue", "under topology-aware scheduling a workload holds nothing until all of it has a place")
+def test_whole_or_nothing() -> None:
+    """Of four nodes one is free; five GPUs are, but no two nodes for the two halves of the wide job."""
+    small = [job(f"small{i}", gpus=1, seconds=900) for i in range(3)]
+    wide = job("wide", seconds=100, at=1, shape=Shape(tasks=2, each=2))
+    late = job("late", seconds=50, at=2, shape=Shape(tasks=1, each=2))
+    four = cluster(nodes=4, gpus=2)
+
+    def check(result: Run) -> None:
+        assert result.start("late") == 2  # nobody sits on the free node while waiting for another
+
+    jobs = [*small, wide, late]
+    tells_apart(
+        check,
+        run(jobs, four, "kueue", whole=True),
+        run(jobs, four, "kueue", ready_timeout=1000),
+    )

@@ -14,11 +14,22 @@ import dovetail.bench.compare  # noqa: F401  (it keeps `run` by name: not while 
 
 Dove = Callable[..., Result]
 
-HEAVY = ("numpy", "highspy", "scipy", "dovetail.sim", "dovetail.core", "dovetail.bench", "multiprocessing")
+HEAVY = (
+    *("numpy", "highspy", "scipy", "fastapi", "sqlalchemy", "uvicorn", "yaml", "multiprocessing"),
+    *("dovetail.sim", "dovetail.core", "dovetail.bench", "dovetail.control"),
+)
 
 
 @pytest.mark.parametrize(
-    "command", [["--help"], ["simulate", "--help"], ["compare", "--help"], ["--version"]]
+    "command",
+    [
+        ["--help"],
+        ["simulate", "--help"],
+        ["compare", "--help"],
+        ["ps", "--help"],
+        ["run", "--help"],
+        ["--version"],
+    ],
 )
 def test_help_loads_nothing_heavy(command: list[str]) -> None:
     code = (
@@ -41,7 +52,11 @@ def test_both_names_are_the_same_command() -> None:
 
 
 def test_every_verb_explains_itself_with_examples(dove: Dove) -> None:
-    for verb in ("simulate", "compare", "policies", "explain", "replay", "trace info", "trace generate"):
+    live = "submit run plan ps why describe logs shell cancel hold release requeue priority history"
+    cluster = "nodes drain resume gpus shares report policy"
+    two = ("token create", "token list", "token revoke", "trace info", "trace generate")
+    simulated = "simulate compare policies explain replay"
+    for verb in (*f"{live} {cluster} {simulated}".split(), *two):
         result = dove(f"{verb} --help")
         assert result.exit_code == 0
         assert f"  dovetail {verb} " in result.stdout, verb

@@ -27,6 +27,7 @@ from dovetail.testing.suite import (
     repeats_itself,
     replays,
     searched,
+    wakes_alike,
 )
 
 every_policy = pytest.mark.parametrize("name", POLICIES.names())
@@ -91,6 +92,13 @@ def test_an_abandoned_draft_leaves_no_trace(name: str, scene: Scene) -> None:
 @searched(10)
 def test_a_fork_has_the_same_future(name: str, scene: Scene, at: int) -> None:
     forks_alike(maker(name), scene, at)
+
+
+@every_policy
+@given(scene=scenes(lossy=True, most=15), at=st.integers(1, 30))
+@searched(10)
+def test_a_snapshot_has_the_same_future(name: str, scene: Scene, at: int) -> None:
+    wakes_alike(maker(name), scene, at)
 
 
 @given(scene=scenes(plain=True, exact=True))

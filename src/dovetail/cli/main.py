@@ -9,27 +9,118 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, MutableMapping, Sequence
+from importlib import import_module
 from typing import Annotated, Any, NoReturn
 
 import typer
 from typer.core import TyperGroup
 
 from dovetail import __version__
-from dovetail.cli.compare import compare
-from dovetail.cli.explain import explain
-from dovetail.cli.policies import policies
-from dovetail.cli.replay import replay
-from dovetail.cli.simulate import simulate
-from dovetail.cli.trace import trace
 from dovetail.model.errors import DovetailError, InputError
+
+# Where each verb stands, under the heading that the help puts it. One in brackets works but is not listed.
+VERBS: dict[str, dict[str, str]] = {
+    "Plane": {
+        "up": "dovetail.cli.up:up",
+        "down": "dovetail.cli.up:down",
+    },
+    "Jobs": {
+        "submit": "dovetail.cli.submit:submit",
+        "run": "dovetail.cli.run:run",
+        "plan": "dovetail.cli.plan:plan",
+        "ps": "dovetail.cli.ps:ps",
+        "(queue)": "dovetail.cli.ps:ps",
+        "why": "dovetail.cli.why:why",
+        "describe": "dovetail.cli.ps:describe",
+        "logs": "dovetail.cli.logs:logs",
+        "shell": "dovetail.cli.shell:shell",
+        "cancel": "dovetail.cli.cancel:cancel",
+        "hold": "dovetail.cli.hold:hold",
+        "release": "dovetail.cli.hold:release",
+        "requeue": "dovetail.cli.hold:requeue",
+        "priority": "dovetail.cli.hold:priority",
+        "history": "dovetail.cli.history:history",
+    },
+    "Cluster": {
+        "nodes": "dovetail.cli.nodes:nodes",
+        "drain": "dovetail.cli.nodes:drain",
+        "resume": "dovetail.cli.nodes:resume",
+        "(node)": "dovetail.cli.nodes:node",
+        "gpus": "dovetail.cli.gpus:gpus",
+        "shares": "dovetail.cli.shares:shares",
+        "report": "dovetail.cli.report:report",
+        "policy": "dovetail.cli.policy:policy",
+        "token": "dovetail.cli.token:token",
+    },
+    "Simulation": {
+        "simulate": "dovetail.cli.simulate:simulate",
+        "compare": "dovetail.cli.compare:compare",
+        "fidelity": "dovetail.cli.fidelity:fidelity",
+        "policies": "dovetail.cli.policies:policies",
+        "trace": "dovetail.cli.trace:trace",
+        "explain": "dovetail.cli.explain:explain",
+        "replay": "dovetail.cli.replay:replay",
+    },
+}
 
 # Typer keeps its copy of click to itself; what a wrong command line raises is a parent of BadParameter.
 _Misused: type[Exception] = next(c for c in typer.BadParameter.__mro__ if c.__name__ == "ClickException")
 
 
+class Loaded(MutableMapping[str, Any]):
+    """The commands by name, each made when it is first asked for: a verb does not wait for the others."""
+
+    def __init__(self) -> None:
+        self._made: dict[str, Any] = {}
+        self._paths = {name: path for verbs in VERBS.values() for name, path in verbs.items()}
+        self._hidden = {name[1:-1] for name in self._paths if name.startswith("(")}
+        self._paths = {name.strip("()"): path for name, path in self._paths.items()}
+
+    def __getitem__(self, name: str) -> Any:
+        if name not in self._made:
+            self._made[name] = self._make(name, self._paths[name])
+        return self._made[name]
+
+    def _make(self, name: str, path: str) -> Any:
+        module, _, attribute = path.partition(":")
+        found = getattr(import_module(module), attribute)
+        if not isinstance(found, typer.Typer):
+            verb, found = found, typer.Typer(rich_markup_mode=None, pretty_exceptions_enable=False)
+            found.command(name)(verb)
+        found._add_completion = False
+        command: Any = typer.main.get_command(found)
+        command.name, command.hidden = name, name in self._hidden
+        return command
+
+    def __setitem__(self, name: str, command: Any) -> None:
+        self._paths.setdefault(name, "")
+        self._made[name] = command
+
+    def __delitem__(self, name: str) -> None:
+        del self._paths[name]
+        self._made.pop(name, None)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._paths)
+
+    def __len__(self) -> int:
+        return len(self._paths)
+
+
 class Verbs(TyperGroup):
     """The verbs, and how their mistakes are told."""
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings)
+        self.commands = Loaded()
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        for heading, verbs in VERBS.items():
+            listed = [name for name in verbs if name in self.commands]
+            room = formatter.width - 6 - max(map(len, self.commands))
+            with formatter.section(heading):
+                formatter.write_dl([(name, self.commands[name].get_short_help_str(room)) for name in listed])
 
     def main(  # type: ignore[override]
         self, args: Sequence[str] | None = None, *, standalone_mode: bool = True, **more: Any
@@ -95,18 +186,11 @@ def dovetail(
     """Decide which deep-learning work runs on which GPU, when, and for how long.
 
     \b
+    dovetail run --gpus 1 -- python train.py
     dovetail simulate philly --cluster 52x8 --policy tiresias-l
     dovetail compare philly --cluster 52x8 --policies fifo,sjf,srtf --report report.html
     dovetail policies
     """
-
-
-app.command()(simulate)
-app.command()(compare)
-app.command()(policies)
-app.add_typer(trace, name="trace")
-app.command()(explain)
-app.command()(replay)
 
 
 def main() -> None:

@@ -27,6 +27,7 @@ from dovetail.model.event import (
     NODE_JOINED,
     NODE_LOST,
     PRICED,
+    PRIORITISED,
     PROGRESSED,
     RESIZED,
     STOPPED,
@@ -172,14 +173,14 @@ class Core:
             and not now % quantum
             and not self._releasing
         )
-        newcomers: list[Job] = []
+        newcomers: list[Event] = []
         for event in events:
             kind = event[1]
             if kind == SUBMITTED:
                 if gathers:
-                    newcomers.append(event[4])
+                    newcomers.append(event)
                 else:
-                    self._submitted(event[4])
+                    self._submitted(event[4], event[3])
             elif kind == FINISHED:
                 self._over(event[0], event[2], event[3], None, actions)
             else:
@@ -187,8 +188,8 @@ class Core:
         if self._clocked:
             self._ring(now)
         if gathers and self._releasing:
-            for spec in newcomers:
-                self._submitted(spec)
+            for event in newcomers:
+                self._submitted(event[4], event[3])
         elif gathers:
             welcomed = self._gather(newcomers)
             if newcomers or self.moved or self.arrived:
@@ -206,17 +207,19 @@ class Core:
         self._decide(now, actions)
         return _new(Step, (number, now, events, True, actions))
 
-    def _gather(self, newcomers: list[Job]) -> list[Action]:
+    def _gather(self, newcomers: list[Event]) -> list[Action]:
         """Start a round's newcomers in order, up to the first that does not fit or goes behind one who waits.
 
         The others wait, and the policy is asked.
         """
         now, queue, actions = self.now, self.queue, list[Action]()
         fresh = []
-        for spec in newcomers:
+        for event in newcomers:
+            spec: Job = event[4]
             need = self._needs.get(spec.shape)
             self.jobs[spec.id] = job = ActiveJob(spec, self._seq, self._need(spec) if need is None else need)
             self._seq += 1
+            job.epoch = event[3]
             fresh.append((self._order.key(job, now), job.seq, job))
         fresh.sort()
         head = queue.head()
@@ -318,12 +321,12 @@ class Core:
                     if self._welcomes and not more and (self._welcomes == ANYBODY or not self.queue.size):
                         return self._welcomed(event, need)
                     need = None
-                self._submitted(spec)
+                self._submitted(spec, event[3])
                 if need is not None:
                     return None
                 self._calm = False
             elif self._stuck is not None and self._order.fifo:
-                self._submitted(spec)
+                self._submitted(spec, event[3])
                 return None
             elif self._welcomes and not (more or self.moved or self.arrived or self._clocked):
                 need = self._needs.get(spec.shape)
@@ -333,9 +336,9 @@ class Core:
                     and (self._welcomes == ANYBODY or not self.queue.size)
                 ):
                     return self._welcomed(event, need)
-                self._submitted(spec)
+                self._submitted(spec, event[3])
             else:
-                self._submitted(spec)
+                self._submitted(spec, event[3])
         else:
             self._calm = False
             self._apply(event, self._owed)
@@ -347,10 +350,11 @@ class Core:
         shape = spec.shape
         spots = self.room.grab(shape)
         if spots is None:  # types differ, and those with room are not its own
-            self._submitted(spec)
+            self._submitted(spec, event[3])
             return self.handle(event[0], [])
         job = ActiveJob(spec, self._seq, need)
         self._seq += 1
+        job.epoch = event[3]
         self.jobs[spec.id] = job
         job.begin(event[0], spots, FULL, shape.load if shape.plain else load_of(spots))
         self.enter(job)
@@ -494,16 +498,19 @@ class Core:
         elif kind == PRICED:
             self.prices[self.cluster.number[subject]] = fact
             self.moved = True
+        elif kind == PRIORITISED:
+            self._prioritise(subject, fact)
         else:
             raise ValueError(f"no event has the kind {kind}")
 
-    def _submitted(self, spec: Job) -> None:
+    def _submitted(self, spec: Job, epoch: int) -> None:
         shape = spec.shape
         need = self._needs.get(shape)
         if need is None:
             need = self._need(spec)
         self.jobs[spec.id] = job = ActiveJob(spec, self._seq, need)
         self._seq += 1
+        job.epoch = epoch  # 0, unless it was here before
         self.queue.push(job, self.now)
         self.arrived.append(job)
         if self._order.turns_waiting:
@@ -623,6 +630,21 @@ class Core:
                 actions.append(Stop(job_id, job.epoch, "cancelled"))
             job.awaiting = None
         self.moved = True
+
+    def _prioritise(self, job_id: str, priority: int) -> None:
+        job = self.jobs.get(job_id)
+        if job is None:
+            return
+        job.priority = priority
+        if job.filed is not None:
+            self.queue.remove(job)
+            self.queue.push(job, self.now)
+            self.arrived.append(job)
+        elif self._yields is not None:
+            self.exits.remove(job)
+            self.exits.add(job, self._exit_key(job))
+        self.moved = True
+        self._rests = False
 
     def _close(self, node: int, why: str, actions: list[Action], *, lost: bool) -> None:
         self._closed[node] = why
@@ -895,6 +917,10 @@ class Core:
             twin.room.close(node)
         twin._turns = self._turns
         return twin
+
+    def stopping(self) -> Mapping[str, Spots]:
+        """Jobs that were told to stop and have not, with the devices they still hold."""
+        return self._releasing
 
     def closed_nodes(self) -> Mapping[int, str]:
         """Nodes that take no work, and why."""

@@ -6,6 +6,7 @@ A job it never came to waits behind one of those.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from dovetail.core.active import ActiveJob
@@ -29,48 +30,60 @@ class Reason:
         return f"{self.job}: {self.word}. {self.sentence}"
 
 
-def explain(core: Core, job_id: str) -> Reason:
-    """What keeps a job from running now."""
+Shown = Callable[[ActiveJob], str]
+
+
+def by_id(job: ActiveJob) -> str:
+    return job.id
+
+
+def explain(core: Core, job_id: str, shown: Shown = by_id) -> Reason:
+    """What keeps a job from running now; `shown` names others, for not everybody may know their ids."""
     job = core.jobs.get(job_id)
     if job is None:
         raise InputError(
             f"no job {job_id!r} is waiting or running at this moment; it is over, or yet to come"
         )
     if job.spots is not None:
-        return _holding(core, job)
+        return _holding(core, job, shown)
     assert job.filed is not None
     mine = job.filed[:2]
     ahead = sum(1 for other in core.queue if other.filed is not None and other.filed[:2] < mine)
     notes = core.notes()
     for note in notes:
         if note.job == job_id:
-            return Reason(job_id, note.word, _sentence(core, job, note), ahead)
+            return Reason(job_id, note.word, _sentence(core, job, note, shown), ahead)
     for note in notes:
         other = core.jobs[note.job]
         if other.shape == job.shape or len(notes) == 1:
-            why = _sentence(core, other, note)
-            return Reason(job_id, "Priority", f"It stands behind {other.id}, which waits: {why}", ahead)
-    held = _missing(core, job)
+            why = _sentence(core, other, note, shown)
+            return Reason(job_id, "Priority", f"It stands behind {shown(other)}, which waits: {why}", ahead)
+    held = _missing(core, job, shown)
     return Reason(job_id, "Priority", f"The policy did not come to it at this moment. {held}", ahead)
 
 
-def _holding(core: Core, job: ActiveJob) -> Reason:
+def _holding(core: Core, job: ActiveJob, shown: Shown) -> Reason:
     names = ", ".join(
         core.cluster.nodes[node].name for node in dict.fromkeys(spot[0] for spot in job.spots or ())
     )
     if job.awaiting is not None:
-        others = ", ".join(sorted(job.awaiting))
+        others = ", ".join(
+            dict.fromkeys(
+                shown(core.jobs[name]) if name in core.jobs else "another job"
+                for name in sorted(job.awaiting)
+            )
+        )
         return Reason(job.id, "Completing", f"It has been given {names}, where {others} is still stopping.")
     return Reason(job.id, "Running", f"It has run on {names} for {spoken(core.now - job.started_at)}.")
 
 
-def _sentence(core: Core, job: ActiveJob, note: Note) -> str:
+def _sentence(core: Core, job: ActiveJob, note: Note, shown: Shown) -> str:
     if note.word == "Resources" and not note.detail:
-        return _missing(core, job)
-    return f"{note.detail[:1].upper()}{note.detail[1:]}." if note.detail else _missing(core, job)
+        return _missing(core, job, shown)
+    return f"{note.detail[:1].upper()}{note.detail[1:]}." if note.detail else _missing(core, job, shown)
 
 
-def _missing(core: Core, job: ActiveJob) -> str:
+def _missing(core: Core, job: ActiveJob, shown: Shown) -> str:
     """What it asks for against what there is, and who has the rest."""
     shape, now = job.shape, core.now
     suits = {
@@ -96,8 +109,8 @@ def _missing(core: Core, job: ActiveJob) -> str:
     when = f"in {spoken(ends - now)}" if ends > now else "any moment"
     rest = "the rest" if free else "them all"
     if len(holders) == 1:
-        return f"{asks}. {first.id} holds {rest} and should end {when}."
-    return f"{asks}. {len(holders)} jobs hold {rest}; the first to end should be {first.id}, {when}."
+        return f"{asks}. {shown(first)} holds {rest} and should end {when}."
+    return f"{asks}. {len(holders)} jobs hold {rest}; the first to end should be {shown(first)}, {when}."
 
 
 def _wants(shape: Shape) -> str:

@@ -135,6 +135,23 @@ def step_line(step: Step) -> str:
     )
 
 
+def parse_header(line: str) -> Header:
+    """What was run, from the first line."""
+    read = json.loads(line)
+    return Header(cluster_from_json(read["cluster"]), read["policy"], read["options"], read["seed"])
+
+
+def parse_step(line: str) -> Step:
+    """One step from its line."""
+    return _step_from(json.loads(line))
+
+
+def _step_from(read: Mapping[str, Any]) -> Step:
+    events = [_read_event(event) for event in read["events"]]
+    actions = [_read_action(action) for action in read["actions"]]
+    return Step(read["n"], read["t"], events, read["decided"], actions)
+
+
 def _action_to_json(action: Action) -> list[Any]:
     fields = [
         (None if field is FULL or field == FULL else asdict(field)) if isinstance(field, Terms) else field
@@ -203,8 +220,7 @@ def read_journal(path: str | Path) -> tuple[Header, Iterator[Step]]:
         raise JournalError(
             f"{path}, line 1: no journal of version {VERSION}; make one with simulate --journal FILE"
         )
-    header = Header(cluster_from_json(read["cluster"]), read["policy"], read["options"], read["seed"])
-    return header, _steps(path)
+    return parse_header(first), _steps(path)
 
 
 def _steps(path: Path) -> Iterator[Step]:
@@ -213,9 +229,7 @@ def _steps(path: Path) -> Iterator[Step]:
         for number, line in enumerate(file, start=2):
             read = _parse(path, number, line)
             try:
-                events = [_read_event(event) for event in read["events"]]
-                actions = [_read_action(action) for action in read["actions"]]
-                yield Step(read["n"], read["t"], events, read["decided"], actions)
+                yield _step_from(read)
             except (KeyError, TypeError, ValueError) as error:
                 raise JournalError(f"{path}, line {number}: no step of a journal ({error!r})") from None
 

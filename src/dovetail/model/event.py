@@ -24,10 +24,11 @@ class Kind(IntEnum):
     DRAINED = 7  # takes no new work
     PRICED = 8  # [price an hour]
     CANCELLED = 9  # by its user
-    SUBMITTED = 10  # [the Job]
+    SUBMITTED = 10  # [the Job] its epoch is that of its last start, if it was withdrawn and comes again
+    PRIORITISED = 11  # [priority] by its user or an administrator
 
 
 Event = tuple[int, int, str, int, Any]
 
 FINISHED, FAILED, STOPPED, RESIZED, PROGRESSED = range(5)
-NODE_LOST, NODE_JOINED, DRAINED, PRICED, CANCELLED, SUBMITTED = range(5, 11)
+NODE_LOST, NODE_JOINED, DRAINED, PRICED, CANCELLED, SUBMITTED, PRIORITISED = range(5, 12)

@@ -45,6 +45,7 @@ class Admission:
     ready_timeout: int
     backoff: int
     emptiest: bool
+    whole: bool
     order: Order = by_class
     group: Callable[[JobView], Hashable] = _queue
     quantum: int | None = None
@@ -108,6 +109,8 @@ class _Cycle:
                 plan.deny(job, "AssocGrpGRES", f"no quota is left in {over}")
             elif self._start(job):
                 continue
+            elif self.policy.whole:
+                short.append(job)
             if self.policy.strict:
                 shut.add(job.tenant)
         return any(self._evict_for(job) for job in short)
@@ -127,7 +130,8 @@ class _Cycle:
         spots = self.place(plan.room, job)
         if spots is None:
             # Of a GPU type there is no more quota than devices; and who was sent back waits until it fits.
-            if job.id in self.requeued or _free(plan.room, job.shape) < job.gpus:
+            late = job.id in self.requeued or _free(plan.room, job.shape) < job.gpus
+            if self.policy.whole or late:
                 return plan.deny(job, "Resources")
             spots = dealt(plan.room, job.shape, job.shape.tasks, emptiest=self.policy.emptiest)
             if not spots:
@@ -207,13 +211,15 @@ def kueue(
     ready_timeout: float = 300.0,
     requeue_backoff: float = 60.0,
     score: Literal["spread", "pack"] = "spread",
+    whole: bool = False,
 ) -> Policy:
     """A workload is admitted whole against its queue's quota, and may borrow inside its cohort.
 
     A queue is a tenant (`quota`, `borrow`), its cohort the parent. `reclaim` evicts who borrowed, the latest
     first, when the owner wants its quota; `preempt` evicts lower priority inside a queue. A workload whose
     pods do not all start within `ready_timeout` seconds is sent back for `requeue_backoff`, twice as long
-    each time. Deviations: quotas count GPUs of all types together, and of each type there is no more quota
+    each time; with `whole`, as under topology-aware scheduling, it is not admitted before all its pods have
+    a place, and room is made for it as quota is. Deviations: quotas count GPUs of all types together, and of each type there is no more quota
     than there are devices; a workload for which not one pod fits is not admitted; one that was sent back is
     not admitted before it fits whole.
     """
@@ -224,4 +230,5 @@ def kueue(
         ready_timeout=micros(ready_timeout),
         backoff=micros(requeue_backoff),
         emptiest=score == "spread",
+        whole=whole,
     )

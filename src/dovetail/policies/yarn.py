@@ -81,7 +81,7 @@ class _Pass:
             return plan.deny(job, "AssocGrpGRES", f"queue {full} is at its maximum capacity")
         borrows = self._borrows(job, load)
         if borrows and self.entitled:
-            return plan.deny(job, "Priority", f"job {self.entitled[0].id} is entitled to what falls free")
+            return plan.deny(job, "Priority", "another is entitled to what falls free")
         spots = self._place(job)
         if spots is not None and plan.start(job, spots):
             self._count(job, job.held)

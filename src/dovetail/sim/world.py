@@ -18,6 +18,7 @@ from dovetail.model.grant import Spots, Terms, load_of
 from dovetail.model.job import Job
 from dovetail.model.speed import Neighbour, ProfiledSpeed, Speed
 from dovetail.model.units import MINUTE
+from dovetail.model.view import JobView
 from dovetail.sim.outcomes import Outcomes
 
 
@@ -112,6 +113,20 @@ class World:
         if row >= len(outcomes.start):
             outcomes.grow(max(1_024, row))
         self._jobs[job.id] = Running(job, row)
+
+    def adopt(self, job: Job, held: JobView, now: int, *, started: bool) -> None:
+        """A job is there already, with what it has done; if it has started, it goes on from now."""
+        self.submit(job)
+        run = self._jobs[job.id]
+        run.epoch, run.done = held.epoch, held.done_at(now)
+        run.saved = run.done
+        if not started or held.spots is None:
+            return
+        run.spots, run.terms, run.load = held.spots, held.terms, load_of(held.spots)
+        run.since = run.live_at = now
+        run.rate = held.rate
+        self._occupy(run)
+        self._foretell(run)
 
     def holds(self, event: Event) -> bool:
         """Whether a foretold event still happens: predictions outdated since are dropped here."""

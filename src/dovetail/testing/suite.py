@@ -12,6 +12,7 @@ time. To look further, say how many times as many worlds to try, and they will b
 
 from __future__ import annotations
 
+import json
 import os
 import tempfile
 from collections.abc import Callable, Iterable
@@ -23,6 +24,7 @@ from hypothesis import strategies as st
 from dovetail.core.core import Core, Step
 from dovetail.core.journal import Header, JournalWriter, header_line, step_line
 from dovetail.core.replay import replayed
+from dovetail.core.snapshot import restored, snapshot
 from dovetail.model.view import Policy
 from dovetail.sim.simulate import simulate
 from dovetail.sim.world import World
@@ -96,6 +98,23 @@ def forks_alike(make: Make, scene: Scene, at: int) -> None:
             assert _comparable(twins[0]) == _comparable(core)
 
     watched(make(), scene.cluster, scene.jobs, incidents=scene.incidents, check=False, on_step=fork)
+
+
+def wakes_alike(make: Make, scene: Scene, at: int) -> None:
+    """A core put away as plain values and taken out again goes on as if nothing had been."""
+    twins: list[Core] = []
+
+    def put_away(core: Core, step: Step) -> None:
+        if twins:
+            told = twins[0].handle(step.now, step.events)
+            assert told == step
+            assert _comparable(twins[0]) == _comparable(core)
+        elif step.number >= at:
+            taken = json.loads(json.dumps(snapshot(core)))
+            twins.append(restored(taken, scene.cluster, core.policy))
+            assert _comparable(twins[0]) == _comparable(core)
+
+    watched(make(), scene.cluster, scene.jobs, incidents=scene.incidents, check=False, on_step=put_away)
 
 
 def may_be_told_later(make: Make, scene: Scene) -> None:

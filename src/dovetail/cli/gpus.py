@@ -1,0 +1,61 @@
+"""`dovetail gpus`: each device, its state, and which job has it."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from dovetail.cli.live import (
+    Column,
+    JsonOption,
+    OutputOption,
+    Raw,
+    StateOption,
+    connected,
+    plain,
+    print_items,
+    read_form,
+)
+from dovetail.cli.outputs import count, percent
+
+
+def gpus(
+    free: Annotated[bool, typer.Option("--free", help="Only those that nobody uses.")] = False,
+    output: OutputOption = "",
+    as_json: JsonOption = False,
+    state: StateOption = None,
+) -> None:
+    """List the GPUs and who uses them.
+
+    \b
+    dovetail gpus
+    dovetail gpus --free -o json
+    """
+    form = read_form(output, as_json)
+    with connected(state) as client:
+        items = client.gpus()
+    idle = [item for item in items if not _used(item) and item.get("state") == "idle"]
+    types: dict[str, int] = {}
+    for item in idle:
+        types[str(item.get("type"))] = types.get(str(item.get("type")), 0) + 1
+    told = ", ".join(f"{number} {kind}" for kind, number in sorted(types.items()))
+    head = f"{len(idle):,} of {count(len(items), 'GPU')} free" + (f" ({told})" if told else "")
+    listed = idle if free else items
+    print_items(listed, form, key="gpus", name="node", columns=COLUMNS, wide=WIDE, head=head)
+
+
+def _used(item: Raw) -> float:
+    """The share that is used, from 0 to 1."""
+    return float(item.get("used") or 0)
+
+
+COLUMNS = (
+    plain("node"),
+    plain("index", head="GPU", left=False),
+    plain("type"),
+    plain("state"),
+    Column("used", lambda item: percent(_used(item)), left=False),
+    plain("job"),
+)
+WIDE = (plain("jobs", head="all its jobs"),)

@@ -1,0 +1,102 @@
+"""`dovetail history`: jobs that have ended."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from dovetail.cli.live import (
+    Column,
+    JsonOption,
+    OutputOption,
+    Raw,
+    StateOption,
+    ago,
+    clock,
+    connected,
+    lasting,
+    plain,
+    print_items,
+    read_form,
+    read_moment,
+)
+from dovetail.cli.outputs import count, figure, note
+from dovetail.cli.ps import gpus_text, where_or_why
+
+SinceOption = Annotated[
+    str | None,
+    typer.Option("-S", "--since", metavar="WHEN", help="3d (ago), today, 2026-11-01.", show_default=False),
+]
+UntilOption = Annotated[
+    str | None, typer.Option("-E", "--until", metavar="WHEN", help="As --since.", show_default=False)
+]
+
+
+def history(
+    *,
+    since: SinceOption = None,
+    until: UntilOption = None,
+    mine: Annotated[bool, typer.Option("--mine", help="Only my jobs.")] = False,
+    user: Annotated[
+        str | None, typer.Option("-u", "--user", metavar="NAME", help="Only of this user.")
+    ] = None,
+    tenant: Annotated[
+        str | None, typer.Option("-A", "--account", metavar="NAME", help="Only of this tenant.")
+    ] = None,
+    limit: Annotated[int, typer.Option(metavar="N", min=1, max=100_000, help="At most so many.")] = 50,
+    output: OutputOption = "",
+    as_json: JsonOption = False,
+    state: StateOption = None,
+) -> None:
+    """List jobs that have ended, the last first.
+
+    \b
+    dovetail history --since 1d
+    dovetail history --mine -o wide
+    """
+    form = read_form(output, as_json)
+    filters: dict[str, Any] = {
+        "since": since and read_moment(since, "--since"),
+        "until": until and read_moment(until, "--until"),
+        "mine": mine or None,
+        "user": user,
+        "tenant": tenant,
+    }
+    with connected(state) as client:
+        items = list(client.pages("/history", limit + 1, **filters))
+    more, items = len(items) > limit, items[:limit]
+    hours = sum(float(item.get("gpu_seconds") or 0) for item in items) / 3600
+    head = f"{count(len(items), 'job')}, {figure(hours)} GPU-hours" if items else "no job has ended"
+    foot = "sums by tenant, user or day:  dovetail report --by user"
+    print_items(items, form, key="jobs", name="id", columns=COLUMNS, wide=WIDE, head=head, foot=foot)
+    if more and not form.for_programs:
+        note(f"there are more; see them with --limit {10 * limit}")
+
+
+def _seconds(item: Raw, first: str, last: str) -> float | None:
+    from dovetail.client.client import moment
+
+    start, end = moment(item.get(first)), moment(item.get(last))
+    return (end - start).total_seconds() if hasattr(start, "tzinfo") and hasattr(end, "tzinfo") else None
+
+
+COLUMNS = (
+    plain("id", head="job"),
+    Column("name", lambda job: str(job.get("name") or "-")[:40]),
+    plain("user"),
+    plain("state"),
+    Column("GPUs", gpus_text, left=False),
+    Column("waited", lambda job: lasting(_seconds(job, "submitted_at", "first_started_at")), left=False),
+    Column("took", lambda job: lasting(_seconds(job, "first_started_at", "ended_at")), left=False),
+    Column("ended", lambda job: ago(job.get("ended_at")), left=False),
+    Column("", where_or_why),
+)
+WIDE = (
+    plain("letter", head="ST"),
+    plain("tenant"),
+    plain("restarts", left=False),
+    Column("GPU-hours", lambda job: figure((job.get("gpu_seconds") or 0.0) / 3600), left=False),
+    Column("lost", lambda job: figure((job.get("lost_gpu_seconds") or 0.0) / 3600), left=False),
+    Column("submitted", lambda job: clock(job.get("submitted_at"))),
+)

@@ -1,0 +1,115 @@
+"""`dovetail nodes`: what the machines are doing; `drain` and `resume`: take one out and back in."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from dovetail.cli.live import (
+    Column,
+    JsonOption,
+    OutputOption,
+    Raw,
+    StateOption,
+    connected,
+    node_names,
+    plain,
+    print_items,
+    read_form,
+)
+from dovetail.cli.outputs import count, plainly, say
+from dovetail.model.errors import InputError
+
+NodesArgument = Annotated[
+    list[str], typer.Argument(metavar="NODE...", help="n0, n0,n1 or gpu[01-08].", show_default=False)
+]
+ReasonOption = Annotated[
+    str, typer.Option("-r", "--reason", metavar="TEXT", help="Shown beside it.", show_default=False)
+]
+
+node = typer.Typer(
+    name="node", help="Take nodes out and back in.", no_args_is_help=True, rich_markup_mode=None
+)
+
+
+def nodes(
+    names: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[NODE]...", help="Only these: n0, gpu[01-08].", show_default=False),
+    ] = None,
+    output: OutputOption = "",
+    as_json: JsonOption = False,
+    state: StateOption = None,
+) -> None:
+    """List the nodes, their GPUs, and what of them is free.
+
+    \b
+    dovetail nodes
+    dovetail nodes gpu[01-08] -o wide
+    """
+    form = read_form(output, as_json)
+    wanted = node_names(names) if names else []
+    with connected(state) as client:
+        items = client.node_list()
+    known = {str(item.get("name")) for item in items}
+    if unknown := [name for name in wanted if name not in known]:
+        raise InputError(f"no node is named {plainly(unknown[0])}; see them with dovetail nodes")
+    items = [item for item in items if not wanted or item.get("name") in wanted]
+    gpus = sum(_number(item, "gpus") for item in items)
+    free = sum(_number(item, "free") for item in items)
+    out = sum(item.get("state") != "up" for item in items)
+    head = f"{count(len(items), 'node')}, {free:g} of {count(gpus, 'GPU')} free" + (
+        f", {count(out, 'node')} not in use" if out else ""
+    )
+    print_items(items, form, key="nodes", name="name", columns=COLUMNS, wide=WIDE, head=head)
+
+
+@node.command("drain")
+def drain(names: NodesArgument, reason: ReasonOption = "", state: StateOption = None) -> None:
+    """Let nothing more start on nodes; what runs there goes on.
+
+    \b
+    dovetail drain gpu[01-08] --reason "new driver"
+    """
+    with connected(state) as client:
+        for name in node_names(names):
+            client.drain(name, reason)
+            say(plainly(f"{name} is draining"))
+
+
+@node.command("resume")
+def resume(names: NodesArgument, state: StateOption = None) -> None:
+    """Use drained nodes again.
+
+    \b
+    dovetail resume gpu[01-08]
+    """
+    with connected(state) as client:
+        for name in node_names(names):
+            client.resume(name)
+            say(plainly(f"{name} is in use again"))
+
+
+def _number(item: Raw, key: str) -> float:
+    return float(item.get(key) or 0)
+
+
+def _jobs(item: Raw) -> str:
+    return f"{len(item.get('jobs') or ()) + _number(item, 'others'):g}"
+
+
+COLUMNS = (
+    Column("node", lambda item: str(item.get("name"))),
+    plain("state"),
+    plain("type"),
+    Column("GPUs", lambda item: f"{_number(item, 'gpus'):g}", left=False),
+    Column("free", lambda item: f"{_number(item, 'free'):g}", left=False),
+    Column("jobs", _jobs, left=False),
+    plain("reason"),
+)
+WIDE = (
+    plain("cpus", head="CPUs", left=False),
+    Column("memory", lambda item: f"{_number(item, 'memory') / (1 << 30):,.0f} GiB", left=False),
+    plain("jobs", head="my jobs"),
+)

@@ -1,0 +1,89 @@
+"""`dovetail plan`: where and about when a job would start, before it is submitted."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import typer
+
+from dovetail.cli.live import (
+    Column,
+    JsonOption,
+    StateOption,
+    connected,
+    expected,
+    print_table,
+    print_value,
+    read_form,
+)
+from dovetail.cli.outputs import count, plainly, say
+from dovetail.cli.submit import FileArgument, Flags, WithCommand, flagged, read_job, told_with_lines
+
+if TYPE_CHECKING:
+    from dovetail.client.client import Plan
+
+
+plan = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
+
+
+@plan.command("plan", cls=WithCommand)
+@flagged
+def plan_job(
+    context: typer.Context,
+    file: FileArgument = None,
+    *,
+    flags: Flags,
+    as_json: JsonOption = False,
+    state: StateOption = None,
+) -> None:
+    """Say where and when a job would start.
+
+    Nothing is submitted; the answer comes from the code that would decide it.
+
+    \b
+    dovetail plan train.yaml
+    dovetail plan --gpus A100:4 --time 2h
+    """
+    with connected(state) as client:
+        command = context.meta["command"]
+        if file is None and command is None:
+            command = ["true"]  # where it starts does not hang on what it does
+        request = read_job(file, flags, command=command, local=client.connection.local)
+        with told_with_lines(request):
+            found = client.plan(request)
+    if print_value(found.raw, read_form("", as_json)):
+        return
+    say(_answer(found))
+    if found.placement:
+        say()
+        print_table(found.placement, PLACES)
+    if found.preempts or found.raw.get("preempts_others"):
+        say()
+        say(f"it would stop {_stopped(found)}")
+    if found.cost is not None:
+        say(f"cost: {found.cost:g}")
+
+
+def _answer(found: Plan) -> str:
+    if not found.fits:
+        return plainly(str(found.raw.get("detail") or found.raw.get("reason") or "it would never start"))
+    when = expected(found.starts)
+    where = ", ".join(str(spot.get("node")) for spot in found.placement)
+    if not when:
+        return "it would wait; nobody can tell how long"
+    return plainly(f"it would start {when}" + (f" on {where}" if where else ""))
+
+
+def _stopped(found: Plan) -> str:
+    """Own jobs by their ids; of others only how many."""
+    own, others = [str(id) for id in found.preempts], int(found.raw.get("preempts_others") or 0)
+    parts = [", ".join(own)] if own else []
+    if others:
+        parts.append(f"{count(others, 'job')} of others")
+    return plainly(" and ".join(parts) or "nothing")
+
+
+PLACES = (
+    Column("node", lambda spot: str(spot.get("node"))),
+    Column("GPUs", lambda spot: f"{spot.get('gpus') or 0:g}", left=False),
+)

@@ -1,0 +1,418 @@
+"""`dovetail ps`: the jobs there are; `dovetail describe`: one of them in full."""
+
+from __future__ import annotations
+
+import re
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from dovetail.cli.live import (
+    Column,
+    Form,
+    JobArgument,
+    JsonOption,
+    OutputOption,
+    PlainOutputOption,
+    Raw,
+    StateOption,
+    ago,
+    clock,
+    connected,
+    expected,
+    job_id,
+    lasting,
+    plain,
+    print_items,
+    print_table,
+    print_value,
+    read_form,
+    since,
+)
+from dovetail.cli.outputs import aligned, count, note, plainly, say
+from dovetail.model.errors import InputError
+
+if TYPE_CHECKING:
+    from dovetail.client.client import Client
+
+ORDER = ("running", "stopping", "pending", "held")
+STATES = {
+    **{"PD": "pending", "R": "running", "CG": "stopping", "CD": "completed", "F": "failed"},
+    **{"CA": "cancelled", "TO": "timeout", "NF": "node-failed", "OOM": "out-of-memory"},
+}
+WORDS = (*dict.fromkeys(STATES.values()), "held", "refused")
+MOST_ESTIMATES = 50
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """Which jobs are wanted, and how they are shown."""
+
+    filters: dict[str, Any]
+    limit: int
+    form: Form
+    expand: bool
+    start: bool
+
+    @property
+    def folds(self) -> bool:
+        return not self.expand and self.form.kind in ("text", "wide")
+
+
+def ps(
+    *,
+    mine: Annotated[bool, typer.Option("--mine", help="Only my jobs.")] = False,
+    pending: Annotated[bool, typer.Option("--pending", help="Only jobs that wait.")] = False,
+    states: Annotated[
+        str, typer.Option("-t", "--states", metavar="PD,R", help="Only in these.", show_default=False)
+    ] = "",
+    user: Annotated[
+        str | None, typer.Option("-u", "--user", metavar="NAME", help="Only of this user.")
+    ] = None,
+    tenant: Annotated[
+        str | None, typer.Option("-A", "--account", metavar="NAME", help="Only of this tenant.")
+    ] = None,
+    name: Annotated[
+        str | None, typer.Option("-n", "--name", metavar="NAME", help="Only those of this name.")
+    ] = None,
+    everything: Annotated[bool, typer.Option("-a", "--all", help="Also those that have ended.")] = False,
+    start: Annotated[bool, typer.Option("--start", help="Say when those that wait will start.")] = False,
+    expand: Annotated[bool, typer.Option("--expand", help="A line for each member of an array.")] = False,
+    limit: Annotated[int, typer.Option(metavar="N", min=1, max=100_000, help="At most so many.")] = 100,
+    watch: Annotated[
+        bool, typer.Option("-w", "--watch", help="Show again whenever something changes.")
+    ] = False,
+    output: OutputOption = "",
+    as_json: JsonOption = False,
+    state: StateOption = None,
+) -> None:
+    """List the jobs that run or wait.
+
+    An array stands on one line. `queue` is the same command.
+
+    \b
+    dovetail ps --mine
+    dovetail ps --pending --start
+    dovetail ps -a -o custom-columns=ID:.id,NODE:.placement[0].node
+    """
+    form = read_form(output, as_json)
+    wanted = ["pending", "held"] if pending else [_state(word) for word in states.split(",") if word.strip()]
+    filters: dict[str, Any] = {"state": wanted or None, "user": user, "tenant": tenant, "name": name}
+    filters |= {"mine": mine or None, "active": None if everything or wanted else True}
+    listing = Listing(filters, limit, form, expand, start)
+    with connected(state, patience=600.0 if watch else 10.0) as client:
+        if watch:
+            _watched(client, listing)
+        else:
+            _shown(client, listing)
+
+
+def _state(word: str) -> str:
+    word = word.strip()
+    found = STATES.get(word.upper(), word.lower())
+    if found not in WORDS:
+        raise InputError(f"-t {plainly(word)!r} is no state; write {', '.join(WORDS)} or PD, R, CG, ...")
+    return found
+
+
+def _shown(client: Client, listing: Listing) -> None:
+    form = listing.form
+    jobs, more = _listed(client, listing)
+    if form.for_programs or form.kind in ("name", "custom-columns"):
+        print_items(jobs, form, key="jobs", name="id", columns=())
+        return
+    jobs.sort(key=lambda job: ORDER.index(job["state"]) if job["state"] in ORDER else len(ORDER))
+    columns = [*COLUMNS, _starts(client, jobs)] if listing.start else list(COLUMNS)
+    foot = "why does a job wait?  dovetail why JOB" if any(_waits(job) for job in jobs) else ""
+    print_items(
+        jobs, form, key="jobs", name="id", columns=columns, wide=WIDE, head=_summary(jobs, more), foot=foot
+    )
+    if more:
+        note(f"there are more; see them with --limit {10 * listing.limit}")
+
+
+def _listed(client: Client, listing: Listing) -> tuple[list[dict[str, Any]], bool]:
+    """The newest jobs, an array as one line if it folds; and whether there are more."""
+    lines: list[dict[str, Any]] = []
+    for filters in _in_turn(listing):
+        for raw in client.pages("/jobs", listing.limit + 1, fold=listing.folds or None, **filters):
+            if len(lines) >= listing.limit:
+                return lines, True
+            if not any(line["id"] == (raw.get("array") or {}).get("id") for line in lines):
+                lines.append(_folded(raw) if raw.get("members") else dict(raw))
+    return lines, False
+
+
+def _in_turn(listing: Listing) -> list[dict[str, Any]]:
+    """For people what runs is asked for first: much that waits is not to hide it."""
+    if not listing.folds or not listing.filters["active"]:
+        return [listing.filters]
+    plain = {**listing.filters, "active": None}
+    return [{**plain, "state": list(ORDER[:2])}, {**plain, "state": list(ORDER[2:])}]
+
+
+def _folded(newest: Raw) -> dict[str, Any]:
+    """An array as if it were one job; the newest member stands for the others."""
+    from dovetail.client.client import overall
+
+    members = newest["members"]
+    states = {state: number for state, number in members["states"].items() if number}
+    return {
+        **newest,
+        "id": newest["array"]["id"],
+        "state": overall(states),
+        "members": members["count"],
+        "states": states,
+        "told": ", ".join(f"{number} {state}" for state, number in states.items()),
+        "member": newest["id"],
+        "started_at": members["first_started_at"],
+    }
+
+
+def _summary(jobs: list[dict[str, Any]], more: bool) -> str:
+    if not jobs:
+        return "no jobs; submit one with dovetail submit job.yaml"
+    counts: dict[str, int] = {}
+    gpus = 0.0
+    for job in jobs:
+        for state, number in (job.get("states") or {job["state"]: 1}).items():
+            counts[state] = counts.get(state, 0) + number
+            gpus += number * (job.get("gpus") or 0) * (state in ("running", "stopping"))
+    parts = []
+    if busy := counts.pop("running", 0) + counts.pop("stopping", 0):
+        parts.append(f"{busy:,} running on {count(gpus, 'GPU')}")
+    if waiting := counts.pop("pending", 0):
+        parts.append(f"{waiting:,} waiting")
+    parts += [f"{number:,} {state}" for state, number in sorted(counts.items())]
+    return ", ".join(parts) + (" among those shown" if more else "")
+
+
+def _waits(job: Raw) -> bool:
+    return job["state"] in ("pending", "held")
+
+
+def where_or_why(job: Raw) -> str:
+    """The nodes it runs on, the reason it waits for, or how it ended."""
+    if job.get("told"):
+        return str(job["told"])
+    if _waits(job):
+        return str(job.get("reason") or "-")
+    if job["state"] in ORDER:
+        return folded_nodes([str(spot.get("node")) for spot in job.get("placement") or ()])
+    if job.get("detail"):
+        return str(job["detail"])
+    return f"exit {job['exit_code']}" if job.get("exit_code") is not None else "-"
+
+
+def folded_nodes(names: list[str]) -> str:
+    """`n[0-3]` for neighbours.
+
+    >>> folded_nodes(["n0", "n1", "n2", "m7"]), folded_nodes(["gpu08", "gpu09", "gpu10"])
+    ('n[0-2],m7', 'gpu[08-10]')
+    """
+    runs: list[list[Any]] = []  # prefix, first, last
+    for name in names:
+        match = re.fullmatch(r"(.*?)(\d+)", name)
+        if match is None:
+            runs.append([name, "", ""])
+        elif runs and runs[-1][0] == match[1] and runs[-1][2] and int(match[2]) == int(runs[-1][2]) + 1:
+            runs[-1][2] = match[2]
+        else:
+            runs.append([match[1], match[2], match[2]])
+    return ",".join(f"{p}[{a}-{b}]" if a != b else f"{p}{a}" for p, a, b in runs) or "-"
+
+
+def _time(job: Raw) -> str:
+    if job["state"] in ("running", "stopping"):
+        return lasting(since(job.get("started_at")))
+    if _waits(job):
+        return lasting(since(job.get("submitted_at")))
+    return ago(job.get("ended_at"))
+
+
+def gpus_text(job: Raw) -> str:
+    gpus = job.get("gpus")
+    return "-" if gpus is None else f"{gpus:g}"
+
+
+COLUMNS = (
+    Column("job", lambda job: job["id"] + ("_*" if job.get("members") else "")),
+    Column("name", lambda job: str(job.get("name") or "-")[:40]),
+    plain("user"),
+    plain("state"),
+    Column("GPUs", gpus_text, left=False),
+    Column("time", _time, left=False),
+    Column("where or why", where_or_why),
+)
+WIDE = (
+    plain("letter", head="ST"),
+    plain("tenant"),
+    plain("kind"),
+    plain("priority", left=False),
+    plain("nodes", left=False),
+    plain("gpu_types", head="types"),
+    Column("limit", lambda job: lasting(job.get("time_limit")), left=False),
+    plain("restarts", left=False),
+    Column("submitted", lambda job: clock(job.get("submitted_at"))),
+    plain("dependency"),
+)
+
+
+def _starts(client: Client, jobs: list[dict[str, Any]]) -> Column:
+    """Asked for each job that waits; the newest member of an array speaks for it."""
+    found: dict[str, str] = {}
+    for job in [job for job in jobs if _waits(job)][:MOST_ESTIMATES]:
+        found[job["id"]] = expected(client.why(job.get("member") or job["id"]).starts) or "not known"
+    return Column("starts", lambda job: found.get(job["id"], "-"))
+
+
+def _watched(client: Client, listing: Listing) -> None:
+    """On a terminal the list is shown anew; elsewhere each change is a line."""
+    if not sys.stdout.isatty():
+        _shown(client, listing)
+        sys.stdout.flush()
+        for change in client.watch():
+            if change["id"] is None:
+                note("some changes were missed")
+            elif listing.form.for_programs:
+                import json
+
+                say(json.dumps(change))
+            else:
+                say(
+                    plainly(
+                        f"{change.get('id')}  {change.get('state')}  {change.get('reason') or ''}"
+                    ).rstrip()
+                )
+            sys.stdout.flush()
+        return
+    for _ in _changes(client):
+        typer.echo("\x1b[2J\x1b[H", nl=False)
+        _shown(client, listing)
+        sys.stdout.flush()
+
+
+def _changes(client: Client) -> Iterator[None]:
+    """Now, and after each change; not more than once a second, however many there are."""
+    import threading
+
+    rung, ended = threading.Event(), list[BaseException]()
+
+    def listen() -> None:
+        try:
+            for _ in client.connection.events("/watch"):  # the first says only that it listens
+                rung.set()
+        except Exception as error:
+            ended.append(error)
+        rung.set()
+
+    yield
+    threading.Thread(target=listen, daemon=True).start()
+    while not ended:
+        rung.wait()
+        rung.clear()
+        yield
+        time.sleep(1.0)
+    raise ended[0]
+
+
+# --- one job ---------------------------------------------------------------------------------------
+
+
+def describe(
+    job: JobArgument,
+    output: PlainOutputOption = "",
+    as_json: JsonOption = False,
+    state: StateOption = None,
+) -> None:
+    """Show all there is to know of a job, and its attempts.
+
+    \b
+    dovetail describe k3v9q2
+    """
+    form = read_form(output, as_json, ("json", "yaml"))
+    with connected(state) as client:
+        id = job_id(job)
+        raw = dict(client.connection.get(f"/jobs/{id}"))
+        if "states" in raw:
+            attempts = []
+        else:
+            attempts = [dict(attempt) for attempt in client.attempts(id)]
+        if print_value({**raw, "attempts": attempts}, form):
+            return
+        if "states" in raw:
+            told = ", ".join(f"{number} {word}" for word, number in raw["states"].items() if number)
+            say(f"array {id} of {count(raw.get('count', 0), 'job')}: {told}")
+            say()
+            say(f"its members:  dovetail ps -a --expand --name {plainly(str(raw.get('name') or id))}")
+            return
+        say(plainly(f"{id} {raw.get('name') or ''}".rstrip() + f": {raw['state']}, {where_or_why(raw)}"))
+        say()
+        rows = [[label, plainly(text)] for label, text in _facts(raw) if text not in ("-", "")]
+        say(aligned(rows, left=(0, 1)))
+        if attempts:
+            say()
+            print_table(attempts, ATTEMPTS)
+        say()
+        say(f"its output:  dovetail logs {id}")
+
+
+def _facts(raw: Raw) -> list[tuple[str, str]]:
+    progress = raw.get("progress") or {}
+    lost = raw.get("lost_gpu_seconds") or 0.0
+    return [
+        ("state", f"{raw['state']} ({raw.get('letter', '')})"),
+        ("reason", str(raw.get("reason") or "-")),
+        ("user", f"{raw.get('user') or '-'} of {raw.get('tenant') or '-'}"),
+        (
+            "asks for",
+            f"{count(raw.get('gpus') or 0, 'GPU')} on {count(raw.get('nodes') or 1, 'node')}{_types(raw)}",
+        ),
+        ("limit", lasting(raw.get("time_limit"))),
+        ("priority", str(raw.get("priority", "-"))),
+        ("depends on", str(raw.get("dependency") or "-")),
+        ("submitted", _when(raw.get("submitted_at"))),
+        ("started", _when(raw.get("started_at"))),
+        ("ended", _when(raw.get("ended_at"))),
+        ("on", folded_nodes([str(spot.get("node")) for spot in raw.get("placement") or ()])),
+        ("restarts", str(raw.get("restarts") or "-")),
+        ("exit code", "-" if raw.get("exit_code") is None else str(raw["exit_code"])),
+        ("told", str(raw.get("detail") or "-")),
+        ("progress", ", ".join(f"{key} {value}" for key, value in progress.items() if key != "time") or "-"),
+        ("used", f"{(raw.get('gpu_seconds') or 0.0) / 3600:.3g} GPU-hours"),
+        ("lost", f"{lost / 3600:.3g} GPU-hours by being stopped" if lost else "-"),
+        ("output", str(raw.get("output") or "-")),
+    ]
+
+
+def _types(raw: Raw) -> str:
+    types = raw.get("gpu_types")
+    return f", {' or '.join(types) if isinstance(types, list) else types}" if types else ""
+
+
+def _when(text: Any) -> str:
+    return f"{clock(text)} ({ago(text)})" if text else "-"
+
+
+def _took(attempt: Raw) -> str:
+    from dovetail.client.client import moment
+
+    start, end = moment(attempt.get("started_at")), moment(attempt.get("ended_at"))
+    if not hasattr(start, "tzinfo"):
+        return "-"
+    return lasting((end - start).total_seconds() if hasattr(end, "tzinfo") else since(attempt["started_at"]))
+
+
+ATTEMPTS = (
+    Column("attempt", lambda one: str(one.get("attempt") or one.get("epoch") or "-"), left=False),
+    Column("started", lambda one: clock(one.get("started_at"))),
+    Column("for", _took, left=False),
+    Column("on", lambda one: folded_nodes([str(spot.get("node")) for spot in one.get("placement") or ()])),
+    plain("exit_code", head="exit", left=False),
+    plain("cause"),
+    plain("detail", head=""),
+)

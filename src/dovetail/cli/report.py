@@ -1,0 +1,108 @@
+"""`dovetail report`: who used how much."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from dovetail.cli.history import SinceOption, UntilOption
+from dovetail.cli.live import (
+    Column,
+    JsonOption,
+    OutputOption,
+    Raw,
+    StateOption,
+    connected,
+    lasting,
+    now,
+    plain,
+    print_items,
+    print_value,
+    read_form,
+    read_moment,
+)
+from dovetail.cli.outputs import count, figure
+from dovetail.model.errors import InputError, UnknownName
+
+BY = ("tenant", "user", "type", "day")
+WORDS = {"team": "tenant", "account": "tenant", "queue": "tenant", "gpu": "type"}
+
+
+def report(
+    *,
+    by: Annotated[str, typer.Option("--by", metavar="WHAT", help="tenant, user, type or day.")] = "tenant",
+    month: Annotated[bool, typer.Option("--month", help="This calendar month.")] = False,
+    last_month: Annotated[bool, typer.Option("--last-month", help="The calendar month before.")] = False,
+    since: SinceOption = None,
+    until: UntilOption = None,
+    output: OutputOption = "",
+    as_json: JsonOption = False,
+    state: StateOption = None,
+) -> None:
+    """Say who used how many GPU-hours.
+
+    With it goes how much was lost to stops and how long jobs waited.
+
+    \b
+    dovetail report --by user --since 7d
+    dovetail report --by tenant --last-month
+    """
+    form = read_form(output, as_json)
+    by = WORDS.get(by, by)
+    if by not in BY:
+        raise UnknownName("way to sum up", by, BY)
+    if sum((month, last_month, bool(since or until))) > 1:
+        raise InputError("a month says from when to when; leave --since and --until out")
+    filters: dict[str, Any] = {
+        "since": since and read_moment(since, "--since"),
+        "until": until and read_moment(until, "--until"),
+    }
+    if month or last_month:
+        filters = dict(zip(("since", "until"), month_bounds(-1 if last_month else 0), strict=True))
+    with connected(state) as client:
+        found = client.report(by, **filters)
+    if print_value(found, form):
+        return
+    items = list(found.get("items") or ())
+    hours = sum(map(_held, items))
+    jobs = sum(int(item.get("jobs") or 0) for item in items)
+    head = f"{figure(hours)} GPU-hours by {count(jobs, 'job')}" if items else "nothing was used"
+    columns = [plain("key", head=by), *COLUMNS]
+    print_items(items, form, key="items", name="key", columns=columns, wide=WIDE, head=head)
+
+
+def month_bounds(step: int) -> tuple[str, str]:
+    """When a month begins and ends on the local clock, as the API has moments; 0 is this month."""
+    first = now().astimezone().replace(day=1, hour=0, minute=0, second=0, microsecond=0, tzinfo=None)
+    first = _next(first, step)
+    return read_moment(first.isoformat(), "--month"), read_moment(_next(first, 1).isoformat(), "--month")
+
+
+def _next(first: Any, step: int) -> Any:
+    months = first.year * 12 + first.month - 1 + step
+    return first.replace(year=months // 12, month=months % 12 + 1)
+
+
+def _held(item: Raw) -> float:
+    return float(item.get("gpu_hours") or 0)
+
+
+def _lost(item: Raw) -> float:
+    return float(item.get("lost_gpu_hours") or 0)
+
+
+def _wait(item: Raw) -> str:
+    return lasting((item.get("wait") or {}).get("mean"))
+
+
+COLUMNS = (
+    Column("GPU-hours", lambda item: figure(_held(item)), left=False),
+    Column("lost", lambda item: figure(_lost(item)), left=False),
+    Column("jobs", lambda item: f"{item.get('jobs') or 0:,}", left=False),
+    Column("mean wait", _wait, left=False),
+)
+WIDE = (
+    Column("p50 wait", lambda item: lasting((item.get("wait") or {}).get("p50")), left=False),
+    Column("p90 wait", lambda item: lasting((item.get("wait") or {}).get("p90")), left=False),
+)

@@ -1,0 +1,103 @@
+"""`dovetail run`: a command as a job; waits for it, shows what it prints, ends as it ends."""
+
+from __future__ import annotations
+
+import signal
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from dovetail.cli.live import StateOption, connected
+from dovetail.cli.logs import write
+from dovetail.cli.outputs import note, plainly, say
+from dovetail.cli.submit import Flags, exit_code, flagged, read_job
+
+if TYPE_CHECKING:
+    from dovetail.client.client import Client, JobHandle
+
+PATIENCE = 600.0  # seconds that a plane may be away while we wait for a job
+SOON = 1.0  # seconds after which waiting is explained
+
+run = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
+
+
+@run.command("run", context_settings={"allow_interspersed_args": False})
+@flagged
+def run_command(
+    command: Annotated[
+        list[str], typer.Argument(metavar="COMMAND...", help="What to run.", show_default=False)
+    ],
+    *,
+    flags: Flags,
+    detach: Annotated[bool, typer.Option("--detach", help="Print the id and do not wait.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", help="Print nothing but its output.")] = False,
+    state: StateOption = None,
+) -> None:
+    """Run a command as a job and wait for it.
+
+    What it prints is shown, and its exit code is this command's. ^C cancels the job and waits for it to
+    leave; a second ^C leaves it to itself.
+
+    \b
+    dovetail run --gpus 4 -- torchrun --nproc-per-node 4 train.py
+    dovetail run --gpus A100:1 --detach -- python train.py
+    """
+    with connected(state, patience=PATIENCE) as client:
+        handle = client.submit(read_job(None, flags, command=command, local=client.connection.local))
+        if detach:
+            say(handle.id)
+            return
+        if handle.count > 1:
+            note(f"{handle.id} is an array; see it with dovetail ps")
+        with _cancelled_by_interrupt(handle, state) as interrupted:
+            _explain_waiting(client, handle, quiet)
+            for piece in client.logs(handle.ids[0], follow=True) if handle.count == 1 else ():
+                write(piece)
+            ended = handle.wait()
+    if ended.state != "completed" and not quiet:
+        sys.stdout.flush()
+        note(plainly(f"job {handle.id} {ended.state}" + (f": {ended.detail}" if ended.detail else "")))
+    raise typer.Exit(130 if interrupted.is_set() else exit_code(ended.state, ended.exit_code))
+
+
+def _explain_waiting(client: Client, handle: JobHandle, quiet: bool) -> None:
+    """Until it starts; who waits for longer than a moment is told why."""
+    began, told, pause = time.monotonic(), "", 0.05
+    while not (seen := handle.refresh()).done and not seen.attempt and handle.count == 1:
+        if not quiet and time.monotonic() - began > SOON and seen.reason != told:
+            told = seen.reason
+            note(plainly(f"{handle.id} waits: {client.why(handle.id).sentence or seen.reason}"))
+        time.sleep(pause)
+        pause = min(1.5 * pause, 1.0)
+
+
+@contextmanager
+def _cancelled_by_interrupt(handle: JobHandle, state: str | None) -> Iterator[threading.Event]:
+    """The first ^C cancels the job, over a connection of its own; the second is an interruption."""
+    interrupted = threading.Event()
+
+    def cancel() -> None:
+        with connected(state, patience=30.0) as other:
+            other.cancel(handle.id)
+
+    def caught(number: int, frame: object) -> None:
+        if interrupted.is_set():
+            note(f"{handle.id} is left to itself; see dovetail ps")
+            raise KeyboardInterrupt
+        interrupted.set()
+        note(f"cancelling {handle.id}; ^C again leaves it to itself")
+        threading.Thread(target=cancel, daemon=True).start()
+
+    if threading.current_thread() is not threading.main_thread():
+        yield interrupted
+        return
+    before = signal.signal(signal.SIGINT, caught)
+    try:
+        yield interrupted
+    finally:
+        signal.signal(signal.SIGINT, before)

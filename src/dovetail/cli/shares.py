@@ -1,0 +1,53 @@
+"""`dovetail shares`: what each tenant is due, and what it has."""
+
+from __future__ import annotations
+
+from dovetail.cli.live import (
+    Column,
+    JsonOption,
+    OutputOption,
+    Raw,
+    StateOption,
+    connected,
+    plain,
+    print_items,
+    print_value,
+    read_form,
+)
+from dovetail.cli.outputs import count
+
+
+def shares(output: OutputOption = "", as_json: JsonOption = False, state: StateOption = None) -> None:
+    """Show what each tenant is due, has and has borrowed.
+
+    Users see their own tenant and the totals.
+
+    \b
+    dovetail shares -o wide
+    """
+    form = read_form(output, as_json)
+    with connected(state) as client:
+        found = client.shares()
+    if print_value(found, form):
+        return
+    items = list(found.get("items") or ())
+    total = found.get("total") or {}
+    head = f"{_number(total, 'used'):g} of {count(_number(total, 'gpus'), 'GPU')} in use"
+    print_items(items, form, key="tenants", name="tenant", columns=COLUMNS, wide=WIDE, head=head)
+
+
+def _number(item: Raw, key: str) -> float:
+    return float(item.get(key) or 0)
+
+
+COLUMNS = (
+    Column("tenant", lambda item: str(item.get("tenant") or "-")),
+    plain("weight", left=False),
+    plain("quota", left=False),
+    Column("used", lambda item: f"{_number(item, 'used'):g}", left=False),
+    Column("borrowed", lambda item: f"{_number(item, 'borrowed'):g}", left=False),
+    plain("limit", left=False),
+    plain("running", left=False),
+    plain("pending", head="waiting", left=False),
+)
+WIDE = (plain("borrow", head="may borrow", left=False), plain("parent"))

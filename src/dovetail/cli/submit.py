@@ -1,0 +1,234 @@
+"""`dovetail submit`: a job file or an `#SBATCH` script, with flags that go before what it says.
+
+The flags are the same for `submit`, `run` and `plan`, and keep sbatch's letters. On the machine of the plane
+a job starts where it was submitted from and finds programs as its user does: PATH and the like go along,
+nothing else of the environment does.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperCommand
+
+from dovetail.cli.live import JsonOption, StateOption, connected
+from dovetail.cli.outputs import count, note, plainly, print_json, say
+from dovetail.model.errors import InputError
+
+Flags = Mapping[str, Any]
+
+FileArgument = Annotated[
+    str | None,
+    typer.Argument(metavar="[FILE]", help="job.yaml, job.sh, or - for standard input.", show_default=False),
+]
+
+
+def _flag(kind: Any, help: str, *names: str, metavar: str | None = None) -> Any:
+    return Annotated[kind, typer.Option(*names, metavar=metavar, help=help, show_default=False)]
+
+
+FLAGS: dict[str, Any] = {
+    "name": _flag(str | None, "Its name.", "-J", "--name", "--job-name", metavar="NAME"),
+    "gpus": _flag(str | None, "GPUs on each node: 4, A100:4.", "-G", "--gpus", metavar="[TYPE:]N"),
+    "nodes": _flag(int | None, "Nodes that start together.", "-N", "--nodes", metavar="N"),
+    "cpus": _flag(str | None, "CPU cores on each node.", "-c", "--cpus", "--cpus-per-task", metavar="N"),
+    "memory": _flag(str | None, "Memory on each node: 32G.", "--memory", "--mem", metavar="SIZE"),
+    "gpu_memory": _flag(str | None, "Only GPUs with this much: 70GB...", "--gpu-memory", metavar="RANGE"),
+    "gpu_share": _flag(str | None, "Of each GPU only so much: 50%.", "--gpu-share", metavar="SHARE"),
+    "time": _flag(str | None, "Ended after so long: 2h30m, 1-12:00:00.", "-t", "--time", metavar="TIME"),
+    "expected": _flag(str | None, "How long it will probably take.", "--expected", metavar="TIME"),
+    "queue": _flag(
+        str | None,
+        "The tenant it is for.",
+        *("-A", "--queue", "--account", "-p", "--partition", "-q", "--qos"),
+        metavar="NAME",
+    ),
+    "priority": _flag(str | None, "low, normal, high or a number.", "--priority", metavar="N"),
+    "array": _flag(str | None, "Many jobs: 0-99%8.", "-a", "--array", metavar="RANGE"),
+    "dependency": _flag(str | None, "afterok:JOB and the like.", "-d", "--dependency", metavar="WHAT"),
+    "begin": _flag(str | None, "Not before: +2h, 2026-12-01T09:00.", "-b", "--begin", metavar="WHEN"),
+    "deadline": _flag(str | None, "When it should be done.", "--deadline", metavar="WHEN"),
+    "hold": _flag(bool | None, "Wait until it is released.", "-H", "--hold"),
+    "preemptible": _flag(bool | None, "It may be stopped for others.", "--preemptible/--not-preemptible"),
+    "checkpoint_every": _flag(str | None, "It saves each so often.", "--checkpoint-every", metavar="TIME"),
+    "grace": _flag(str | None, "To save in when stopped: 120s.", "--grace", metavar="TIME"),
+    "retry": _flag(str | None, "Started again: 3, exit:33,timeout@3.", "--retry", metavar="WHAT"),
+    "env": _flag(
+        list[str] | None, "Set it in the job, or pass it on.", "--env", "--export", metavar="NAME[=VALUE]"
+    ),
+    "workdir": _flag(str | None, "Where it runs.", "-D", "--workdir", "--chdir", metavar="DIR"),
+    "output": _flag(str | None, "File for its output: %j.out.", "-o", "--output", metavar="FILE"),
+    "error": _flag(str | None, "File for its errors.", "-e", "--error", metavar="FILE"),
+    "per_gpu": _flag(bool | None, "A process for each GPU, not node.", "--per-gpu"),
+    "model": _flag(str | None, "Speeds are remembered by this.", "--model", metavar="NAME"),
+    "slurm_env": _flag(bool | None, "Set SLURM_* too.", "--slurm-env"),
+    "comment": _flag(str | None, "For people.", "--comment", metavar="TEXT"),
+}
+
+
+def flagged(verb: Callable[..., None]) -> Callable[..., None]:
+    """Gives a verb all the flags of a job, as one mapping `flags` of those that were typed."""
+    signature = inspect.signature(verb, eval_str=True)
+    own = [parameter for name, parameter in signature.parameters.items() if name != "flags"]
+    added = [
+        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation)
+        for name, annotation in FLAGS.items()
+    ]
+
+    @functools.wraps(verb)
+    def called(*args: Any, **typed: Any) -> None:
+        flags = {name: typed.pop(name) for name in FLAGS}
+        verb(*args, **typed, flags={name: value for name, value in flags.items() if value not in (None, [])})
+
+    first = [parameter for parameter in own if parameter.kind is not inspect.Parameter.KEYWORD_ONLY]
+    last = [parameter for parameter in own if parameter.kind is inspect.Parameter.KEYWORD_ONLY]
+    called.__signature__ = signature.replace(parameters=[*first, *added, *last])  # type: ignore[attr-defined]
+    called.__annotations__ = {parameter.name: parameter.annotation for parameter in (*first, *added, *last)}
+    del called.__wrapped__  # else its own signature would be read
+    return called
+
+
+class WithCommand(TyperCommand):
+    """A verb behind whose `--` stands a command; it is found in the context."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        at = args.index("--") if "--" in args else len(args)
+        ctx.meta["command"] = args[at + 1 :] or None
+        return super().parse_args(ctx, args[:at])
+
+    def collect_usage_pieces(self, ctx: Any) -> list[str]:
+        return [*super().collect_usage_pieces(ctx), "[-- COMMAND...]"]
+
+
+submit = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
+
+
+@submit.command("submit", cls=WithCommand)
+@flagged
+def submit_job(
+    context: typer.Context,
+    file: FileArgument = None,
+    *,
+    flags: Flags,
+    wrap: Annotated[
+        str | None,
+        typer.Option("--wrap", metavar="TEXT", help="Shell text instead of a file.", show_default=False),
+    ] = None,
+    wait: Annotated[bool, typer.Option("-W", "--wait", help="Until it ends; exit as it does.")] = False,
+    parsable: Annotated[bool, typer.Option("--parsable", help="Print only the id.")] = False,
+    key: Annotated[
+        str | None,
+        typer.Option("--key", metavar="TEXT", help="The same key submits once only.", show_default=False),
+    ] = None,
+    as_json: JsonOption = False,
+    state: StateOption = None,
+) -> None:
+    """Submit a job file, or a script with #SBATCH lines.
+
+    Flags go before what it says. What stands behind -- is a command to run, without a file.
+
+    \b
+    dovetail submit train.yaml --gpus A100:4
+    dovetail submit job.sh --array 0-99%8 --parsable
+    dovetail submit --gpus 1 -- python train.py
+    """
+    with connected(state, patience=600.0 if wait else 30.0) as client:
+        command = context.meta["command"]
+        request = read_job(file, flags, wrap=wrap, command=command, local=client.connection.local)
+        with told_with_lines(request):
+            handle = client.submit(request, key=key)
+        if as_json:
+            print_json({"id": handle.id, "ids": list(handle.ids), "count": handle.count})
+        elif parsable:
+            say(handle.id)
+        else:
+            many = f", an array of {count(handle.count, 'job')}" if handle.count > 1 else ""
+            say(f"submitted {handle.id}{many}")
+            if not wait:
+                say()
+                one = handle.ids[0]
+                say(f"follow it:  dovetail logs -f {one}\nwhy it waits:  dovetail why {one}")
+        sys.stdout.flush()
+        if wait:
+            ended = handle.wait()
+            if not (parsable or as_json):
+                say(plainly(f"{handle.id} {ended.state}" + (f": {ended.detail}" if ended.detail else "")))
+            raise typer.Exit(exit_code(ended.state, ended.exit_code))
+
+
+def exit_code(state: str, code: int | None) -> int:
+    """What a command that waited for a job exits with: the job's own code, where it has one."""
+    if state == "completed":
+        return 0
+    return code or {"timeout": 124, "cancelled": 130, "out-of-memory": 137}.get(state, 1)
+
+
+# --- what was asked --------------------------------------------------------------------------------
+
+
+def read_job(
+    file: str | None,
+    flags: Flags,
+    *,
+    wrap: str | None = None,
+    command: list[str] | None = None,
+    local: bool,
+) -> dict[str, Any]:
+    """The request: what the file says, then the flags, then where and with which PATH it was typed."""
+    from dovetail.client.client import placed_here
+    from dovetail.client.jobfile import JobFile, from_flags, merged, read_jobfile
+
+    if sum(given is not None for given in (file, wrap, command)) != 1:
+        raise InputError("give one thing to run: a job file, - for standard input, or a command behind --")
+    plain = {name: value for name, value in flags.items() if name not in BESIDES}
+    overrides = merged(from_flags(**plain, command=command), _besides(flags))
+    if file is not None:
+        request: dict[str, Any] = read_jobfile(_standard_input() if file == "-" else file, overrides)
+        if isinstance(request, JobFile):
+            for left_out in request.ignored:
+                where = f"line {left_out.line}: " if left_out.line else ""
+                note(plainly(f"{request.file}: {where}{left_out.what} is ignored: {left_out.why}"))
+    else:
+        request = overrides if wrap is None else merged({"run": wrap, "name": "wrap"}, overrides)
+    return placed_here(request) if local else request
+
+
+BESIDES = ("gpu_memory", "gpu_share", "expected", "deadline", "slurm_env")
+
+
+def _besides(flags: Flags) -> dict[str, Any]:
+    """Flags that are keys of a job file as they stand."""
+    from dovetail.client.draft import zoned
+
+    found = {name: flags[name] for name in BESIDES if name in flags}
+    if "deadline" in found:
+        found["deadline"] = zoned(found["deadline"])
+    if "gpu_memory" in found:
+        found["resources"] = {"gpu_memory": found.pop("gpu_memory")}
+    return found
+
+
+def _standard_input() -> str:
+    return sys.stdin.read() + "\n"  # with a line end it is a text and no name of a file
+
+
+@contextmanager
+def told_with_lines(request: Mapping[str, Any]) -> Iterator[None]:
+    """What the plane finds wrong in a job file, with the line where it stands."""
+    from dovetail.client.connection import Refused
+
+    try:
+        yield
+    except Refused as error:
+        lines, where = getattr(request, "lines", {}), getattr(request, "where", None)
+        for problem in error.problems:
+            pointer = problem.get("pointer", "") if isinstance(problem, Mapping) else ""
+            if where is not None and pointer in lines and pointer:
+                raise InputError(plainly(f"{where(pointer)}: {problem.get('detail', error)}")) from None
+        raise

@@ -1,0 +1,150 @@
+"""`dovetail up` and `dovetail down`: start a plane on this machine, and stop it."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from dovetail.cli.live import StateOption, connected
+from dovetail.cli.outputs import say
+from dovetail.client.connection import state_folder
+from dovetail.model.errors import InputError
+
+if TYPE_CHECKING:
+    from dovetail.control.serve import Up
+
+
+def up(
+    state: StateOption = None,
+    port: Annotated[int, typer.Option("--port", min=1, max=65535, help="Where the API listens.")] = 8470,
+    host: Annotated[
+        str, typer.Option("--host", help="On which address; others than loopback are open to the network.")
+    ] = "127.0.0.1",
+    policy: Annotated[
+        str | None,
+        typer.Option(
+            "--policy", metavar="NAME", help="Who decides; as before if left out.", show_default=False
+        ),
+    ] = None,
+    options: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="An option of the policy.", show_default=False),
+    ] = None,
+    database: Annotated[
+        str | None,
+        typer.Option(
+            "--database",
+            metavar="URL",
+            envvar="DOVETAIL_DATABASE",
+            help="postgresql://...; SQLite in the state folder if left out.",
+            show_default=False,
+            show_envvar=False,
+        ),
+    ] = None,
+    virtual: Annotated[
+        str | None,
+        typer.Option(
+            "--virtual", metavar="SPEC", help="Pretend to have 2x4:A100,1x4:V100.", show_default=False
+        ),
+    ] = None,
+    time_scale: Annotated[
+        float, typer.Option("--time-scale", metavar="X", help="Let time run X times as fast (virtual GPUs).")
+    ] = 1.0,
+    open_metrics: Annotated[
+        bool, typer.Option("--open-metrics", help="Let everybody read /metrics, without a token.")
+    ] = False,
+    demo: Annotated[bool, typer.Option("--demo", help="Submit an example and watch it.")] = False,
+) -> None:
+    """Start a plane: scheduler, API and jobs of this machine, in one process.
+
+    Jobs outlive it: a plane that is started again finds them. Stop it with ^C or dovetail down.
+    """
+    from dovetail.cli.inputs import read_entrant, read_settings
+    from dovetail.control.serve import Wanted, serve
+
+    folder = state_folder(state).absolute()
+    if options and not policy:
+        raise InputError("--set gives options of a policy; name it with --policy")
+    chosen = read_entrant(policy, read_settings(options or [])).options if policy else {}
+
+    def ready(up: Up) -> None:
+        _announce(up, folder, state is None)
+        if demo:
+            from dovetail.control.demo import start_demo
+
+            start_demo(up)
+            say("the demo runs: watch it with  dovetail ps --watch")
+
+    serve(
+        Wanted(
+            folder=folder,
+            port=port,
+            host=host,
+            policy=policy,
+            options=chosen,
+            database=database,
+            virtual=virtual,
+            scale=time_scale,
+            open_metrics=open_metrics,
+        ),
+        ready,
+    )
+
+
+def _announce(up: Up, folder: Path, usual: bool) -> None:
+    where = "" if usual else f" --state {folder}"
+    cluster = up.plane.cluster
+    name, _ = up.plane.policy if up.plane.leads else ("", {})
+    lines = [f"dovetail is up at {up.url}"]
+    kind = "virtual " if up.found.virtual else ""
+    lines.append(f"  {cluster.gpus} {kind}GPUs on {len(cluster.nodes)} nodes; state in {folder}")
+    if name:
+        lines.append(f"  policy {name}; change it with  dovetail policy NAME")
+    else:
+        lines.append(f"  another plane leads ({up.plane.leader()}); this one takes over when it goes")
+    if up.found.note:
+        lines.append(f"  {up.found.note}")
+    if up.limits:
+        lines.append(f"  {up.limits}")
+    if up.first:
+        lines += ["", "  first token (admin), shown this once:", f"  {up.first}"]
+    lines += [
+        "",
+        "try, in another terminal:",
+        f"  dovetail run{where} --gpus 1 -- nvidia-smi -L" if not up.found.virtual else
+        f"  dovetail run{where} --gpus 1 -- bash -c 'echo hello from GPU $CUDA_VISIBLE_DEVICES'",
+        f"  dovetail submit{where} --gpus 4 --time 1h -- sleep 60",
+        f"  dovetail ps{where}",
+    ]  # fmt: skip
+    say("\n".join(lines))
+
+
+def down(
+    state: StateOption = None,
+    cancel: Annotated[bool, typer.Option("--cancel", help="Cancel all jobs first.")] = False,
+) -> None:
+    """Stop the plane of this machine; its jobs go on, unless they are cancelled."""
+    from dovetail.control.serve import running_at, tell_to_stop
+
+    folder = state_folder(state).absolute()
+    pid = running_at(folder)
+    if pid is None:
+        raise InputError(f"no plane runs on {folder}; start one with dovetail up")
+    if cancel:
+        client = connected(str(folder))
+        active = [job.id for job in client.jobs(active=True)]
+        for job in active:
+            client.cancel(job)
+        deadline = time.monotonic() + 120
+        while time.monotonic() < deadline and any(True for _ in client.jobs(active=True)):
+            time.sleep(0.3)
+    tell_to_stop(pid)
+    deadline = time.monotonic() + 60
+    while running_at(folder) == pid and time.monotonic() < deadline:
+        time.sleep(0.05)
+    if running_at(folder) == pid:
+        raise InputError(f"process {pid} does not stop; end it with kill {pid}")
+    say(f"the plane on {folder} has stopped" + ("" if cancel else "; its jobs go on"))

@@ -1,0 +1,78 @@
+"""`dovetail why`: why a job waits, who holds what it lacks, what would let it start."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from dovetail.cli.live import (
+    Column,
+    JobArgument,
+    JsonOption,
+    PlainOutputOption,
+    StateOption,
+    ago,
+    clock,
+    connected,
+    expected,
+    job_id,
+    print_table,
+    print_value,
+    read_form,
+)
+from dovetail.cli.outputs import count, plainly, say
+
+
+def why(
+    job: JobArgument,
+    output: PlainOutputOption = "",
+    as_json: JsonOption = False,
+    state: StateOption = None,
+) -> None:
+    """Say why a job waits, and until when.
+
+    It names who holds what the job lacks, and what would let it start now.
+
+    \b
+    dovetail why k3v9q2
+    """
+    form = read_form(output, as_json, ("json", "yaml"))
+    with connected(state) as client:
+        found = client.why(job_id(job))
+    if print_value(found.raw, form):
+        return
+    say(plainly(found.sentence or f"{found.job} is {found.state}"))
+    if when := expected(found.starts):
+        say(f"it will start {when}" if when != "now" else "it will start now")
+    if ahead := _ahead(found.ahead):
+        say(ahead)
+    if found.holders:
+        say()
+        print_table(found.holders, HOLDERS)
+    if found.remedy:
+        say()
+        say(f"to start sooner:  {plainly(found.remedy)}")
+
+
+def _ahead(ahead: Mapping[str, Any]) -> str:
+    own, others = int(ahead.get("own") or 0), ahead.get("others")
+    if not own and not others:
+        return ""
+    mine = f"{count(own, 'job')} of yours" if own else ""
+    others = (
+        (f"{count(others, 'job')} of others" if type(others) is int else "jobs of others") if others else ""
+    )
+    return f"ahead of it: {' and '.join(part for part in (mine, others) if part)}"
+
+
+def _ends(holder: Mapping[str, Any]) -> str:
+    at = holder.get("ends_at")
+    return f"{clock(at)} ({ago(at)})" if at else "not known"
+
+
+HOLDERS = (
+    Column("holder", lambda holder: str(holder.get("job") or "a job of another tenant")),
+    Column("tenant", lambda holder: str(holder.get("tenant") or "-")),
+    Column("GPUs", lambda holder: f"{holder.get('gpus') or 0:g}", left=False),
+    Column("ends by", _ends),
+)

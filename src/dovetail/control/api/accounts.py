@@ -1,0 +1,117 @@
+"""Tokens, the journal, and what the plane says of itself."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Query, Request
+from fastapi.responses import Response
+
+from dovetail import __version__
+from dovetail.control.api.auth import Anybody, Managing, Viewing, document
+from dovetail.control.api.openapi import Cursor, Limit, Name, body, problems
+from dovetail.control.api.problems import Refusal, invalid, not_found
+from dovetail.control.api.resources import (
+    Health,
+    MadeToken,
+    NewToken,
+    StepPage,
+    TokenPage,
+    Version,
+)
+from dovetail.control.clock import iso
+from dovetail.control.queries import cut_to_room, from_cursor
+from dovetail.control.tokens import Caller
+
+router = APIRouter(tags=["plane"])
+tokens = APIRouter(tags=["tokens"])
+
+
+@tokens.post(
+    "/tokens",
+    operation_id="create_token",
+    summary="Make a token; the answer is the only one that holds it",
+    status_code=201,
+    response_model=MadeToken,
+    responses=problems(415),
+    openapi_extra=body(NewToken),
+)
+def create_token(call: Managing) -> Response:
+    """A viewer without a tenant may see the metrics, and no jobs; all others belong to one."""
+    wanted = call.read(NewToken)
+    if not wanted.tenant and wanted.role != "viewer":
+        raise invalid("/tenant", f"a token of role {wanted.role} needs a tenant")
+    user = wanted.user or wanted.name or wanted.role
+    id, token = call.wiring.tokens.make(
+        wanted.name, tenant=wanted.tenant, user=user[:64], role=wanted.role, expires_in=wanted.expires_in
+    )
+    return document({"id": id, "token": token}, 201)
+
+
+@tokens.get("/tokens", operation_id="list_tokens", summary="All tokens, without themselves",
+            response_model=TokenPage, responses=problems())  # fmt: skip
+def list_tokens(call: Managing, limit: Limit = 100, cursor: Cursor = None) -> Response:
+    after = None if cursor is None else from_cursor(cursor, "tokens", str)[0]
+    rows = call.wiring.tokens.listed(after, limit + 1)
+    for row in rows:
+        for name in ("created_at", "expires_at", "revoked_at"):
+            row[name] = iso(row[name])
+    return document(cut_to_room(rows, "tokens", "id", limit).document())
+
+
+@tokens.delete("/tokens/{id}", operation_id="revoke_token", summary="It opens nothing any more",
+               status_code=204, responses=problems(404, 409))  # fmt: skip
+def revoke_token(call: Managing, id: Name) -> Response:
+    """The last token of an admin cannot be revoked."""
+    if not (id.isascii() and id.isalnum() and call.wiring.tokens.revoke(id)):
+        raise not_found("token has this id")
+    return Response(status_code=204)
+
+
+@router.get("/journal", operation_id="read_journal", summary="What was decided, step by step",
+            response_model=StepPage, responses=problems())  # fmt: skip
+def read_journal(
+    call: Managing, after: Annotated[int, Query(ge=-1, le=1 << 60)] = -1, limit: Limit = 100
+) -> Response:
+    return document(call.queries.journal(after, limit).document())
+
+
+@router.get("/health", operation_id="get_health", summary="Whether it lives, and leads",
+            response_model=Health, responses=problems())  # fmt: skip
+async def get_health(call: Anybody) -> Response:
+    plane = call.plane
+    status = "standby" if not plane.leads else "trouble" if plane.trouble else "ok"
+    role = "leader" if plane.leads else "follower"
+    return document({"status": status, "role": role, "version": __version__})
+
+
+@router.get("/version", operation_id="get_version", summary="Of the plane, and of the API",
+            response_model=Version, responses=problems())  # fmt: skip
+async def get_version(call: Anybody) -> Response:
+    return document({"version": __version__, "api": "v1"})
+
+
+@router.get(
+    "/metrics",
+    operation_id="get_metrics",
+    summary="For Prometheus",
+    responses={
+        **problems(),
+        200: {"description": "Metrics.", "content": {"text/plain": {"schema": {"type": "string"}}}},
+    },
+)
+def get_metrics(call: Viewing, request: Request) -> Response:
+    """For admins, and for viewers without a tenant: what all do together is nobody else's business."""
+    if not call.wiring.settings.open_metrics and not _may_watch(call.caller):
+        raise Refusal("role", "metrics are for admins, and for viewers without a tenant")
+    text, media_type = request.app.state.metrics.exposition()
+    return Response(text, media_type=media_type)
+
+
+def _may_watch(caller: Caller) -> bool:
+    return caller.admin or (caller.role == "viewer" and not caller.tenant)
+
+
+@router.get("/openapi.json", operation_id="get_openapi", summary="This description", responses=problems())
+async def get_openapi(call: Anybody, request: Request) -> Response:
+    return document(request.app.openapi())

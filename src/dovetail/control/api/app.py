@@ -1,0 +1,79 @@
+"""The API of a plane as an ASGI app."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from fastapi import FastAPI
+
+from dovetail import __version__
+from dovetail.control.api import accounts, cluster, jobs, logs, watch
+from dovetail.control.api.auth import ROOT, Gate, Wiring
+from dovetail.control.api.limits import Streams
+from dovetail.control.api.openapi import describe
+from dovetail.control.api.problems import handle_problems
+from dovetail.control.api.settings import Settings
+from dovetail.control.api.watch import Hub
+from dovetail.control.metrics import Metrics
+from dovetail.control.plane import Plane
+from dovetail.control.queries import Queries
+from dovetail.control.tokens import Tokens
+
+
+def make_app(plane: Plane, settings: Settings | None = None) -> FastAPI:
+    """All of /api/v1 on a plane that was started. The same is at /health, /metrics and /openapi.json too."""
+    wiring = Wiring(
+        plane=plane,
+        settings=(at := settings or Settings()),
+        tokens=Tokens(plane.store),
+        queries=Queries(plane.store),
+        streams=Streams(at.streams, at.streams_per_token),
+        hub=Hub(plane),
+    )
+
+    @asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        loop = asyncio.get_running_loop()
+        logging.getLogger(
+            "uvicorn.access"
+        ).disabled = True  # addresses may hold what people put there by mistake
+        wiring.hub.open()
+
+        def end_streams(token: str) -> None:
+            loop.call_soon_threadsafe(wiring.streams.end, token)
+
+        wiring.tokens.on_revoke(end_streams)
+        try:
+            yield
+        finally:
+            wiring.hub.close()
+
+    # The pages that show the description load scripts from elsewhere, so there are none.
+    app = FastAPI(
+        title="Dovetail",
+        version=__version__,
+        openapi_url=None,
+        docs_url=None,
+        redoc_url=None,
+        redirect_slashes=False,
+        lifespan=lifespan,
+    )
+    app.state.wiring = wiring
+    app.state.metrics = Metrics(plane)
+    handle_problems(app)
+    for module in (jobs, logs, watch, cluster, accounts):
+        app.include_router(module.router, prefix=ROOT)
+    app.include_router(accounts.tokens, prefix=ROOT)
+    for name, endpoint in (
+        ("health", accounts.get_health),
+        ("version", accounts.get_version),
+        ("metrics", accounts.get_metrics),
+        ("openapi.json", accounts.get_openapi),
+    ):
+        app.add_api_route(f"/{name}", endpoint, methods=["GET"], include_in_schema=False)
+    app.add_middleware(Gate, wiring=wiring)
+    describe(app)
+    return app

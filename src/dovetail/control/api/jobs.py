@@ -1,0 +1,432 @@
+"""Jobs: submit, list, ask, act.
+
+Whoever may not see a job gets the answer that is given for one that does not exist, after the same work.
+Within a tenant every token of the role user may act on every job, as a team shares its queue.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from fastapi import APIRouter, Header, Query
+from fastapi.responses import Response
+
+from dovetail.control.api.auth import Call, Using, Viewing, document
+from dovetail.control.api.openapi import Cursor, JobId, Limit, body, problems
+from dovetail.control.api.problems import Refusal, invalid, not_found
+from dovetail.control.api.resources import (
+    Array,
+    AttemptPage,
+    Cancelled,
+    CancelMany,
+    Job,
+    JobPage,
+    Plan,
+    Priority,
+    Reports,
+    Submitted,
+    Why,
+)
+from dovetail.control.arrays import expand_array
+from dovetail.control.clock import iso
+from dovetail.control.queries import Filter, Json, job_json
+from dovetail.control.request import JobRequest, parse_request
+from dovetail.control.states import State
+from dovetail.model.errors import InputError
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Sequence
+
+    from dovetail.control.answers import Holder
+    from dovetail.control.forecast import Window
+
+router = APIRouter(tags=["jobs"])
+
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+WORD = r"^[^\u0000]*$"
+Word = Annotated[str | None, Query(max_length=200, pattern=WORD)]
+Since = Annotated[datetime | None, Query(description="ISO 8601; UTC unless it says otherwise.")]
+States = Annotated[
+    str | None,
+    Query(
+        max_length=200,
+        description="One state or several, comma between: pending,running.",
+        pattern=rf"^({'|'.join(State)})(,({'|'.join(State)}))*$",
+    ),
+]
+Tasks = Annotated[
+    str | None,
+    Query(max_length=2_000, description="Of an array only these members: 3-7 or 1,5.", examples=["3-7"]),
+]
+
+
+def micros_of(moment: datetime | None) -> int | None:
+    if moment is None:
+        return None
+    aware = moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
+    return max(0, (aware - EPOCH) // timedelta(microseconds=1))
+
+
+def named(call: Call, id: str) -> Any:
+    """The row of a job that the caller sees."""
+    row = call.queries.job(call.caller, id) if _plausible(id) else None
+    if row is None:
+        if _plausible(id) and (found := call.queries.array(call.caller, id)) is not None:
+            raise Refusal(
+                "conflict", f"{id} is an array of {found['count']}; name one of its jobs, such as {id}_0"
+            )
+        raise not_found("job has this id")
+    return row
+
+
+def _plausible(id: str) -> bool:
+    return id.isascii() and id.replace("_", "").isalnum()
+
+
+# --- asking -----------------------------------------------------------------------------------------
+
+
+@router.post(
+    "/jobs",
+    operation_id="submit_job",
+    summary="Submit a job, or an array of them",
+    status_code=201,
+    response_model=Submitted,
+    responses=problems(415),
+    openapi_extra=body(JobRequest),
+)
+def submit_job(
+    call: Using,
+    idempotency_key: Annotated[
+        str | None,
+        Header(
+            min_length=1,
+            max_length=255,
+            pattern=r"^[!-~]([ -~]*[!-~])?$",
+            description="The same key with the same body is one submission, however often it is sent.",
+        ),
+    ] = None,
+) -> Response:
+    """Answered when it is on record. What could never fit is refused, with the reason."""
+    value = call.json()
+    request = parse_request(value)
+    check_tenant(call, request)
+    made = call.plane.submit(call.caller, request, value, idempotency_key)
+    found = {"id": made.id, "ids": list(made.ids), "count": made.count, "array": made.array}
+    return document(found, 201, {"Location": f"/api/v1/jobs/{made.id}"})
+
+
+def check_tenant(call: Call, request: JobRequest) -> None:
+    """One submits for one's own tenant; whether another exists is not said."""
+    wanted = request.tenant_asked
+    if wanted and not call.caller.sees(wanted):
+        raise Refusal(
+            "role",
+            f"this token submits for {call.caller.tenant}, not {wanted}; leave queue out or ask for a token",
+        )
+    if len(wanted) > 64:
+        raise invalid("/queue", "the name of a tenant has at most 64 characters")
+
+
+@router.get("/jobs", operation_id="list_jobs", summary="Jobs, newest first", response_model=JobPage,
+            responses=problems())  # fmt: skip
+def list_jobs(
+    call: Viewing,
+    *,
+    state: States = None,
+    active: Annotated[
+        bool | None, Query(description="Only those that are not over; false: the others.")
+    ] = None,
+    mine: Annotated[bool, Query(description="Only those of the token's own user.")] = False,
+    user: Word = None,
+    tenant: Word = None,
+    name: Annotated[str | None, Query(max_length=200, pattern=WORD, description="`*` is anything.")] = None,
+    array: Annotated[str | None, Query(max_length=40, pattern=WORD)] = None,
+    since: Since = None,
+    fold: Annotated[bool, Query(description="One item for an array: its newest member.")] = False,
+    limit: Limit = 100,
+    cursor: Cursor = None,
+) -> Response:
+    wanted = Filter(
+        states=tuple(state.split(",")) if state else (),
+        active=active,
+        user=user,
+        tenant=tenant,
+        name=name,
+        array=array,
+        since=micros_of(since),
+    )
+    listed = call.queries.folded if fold else call.queries.jobs
+    page = listed(call.caller, own(call, wanted, mine), cursor, limit)
+    _say_why(call, page.items)
+    return document(page.document())
+
+
+def _say_why(call: Call, jobs: Sequence[Json]) -> None:
+    """A word for each that waits; what the policy did not come to stands behind others."""
+    waiting = [job for job in jobs if job["state"] == State.PENDING and not job["reason"]]
+    if waiting:
+        words = call.plane.reasons()
+        for job in waiting:
+            job["reason"] = words.get(job["id"], "Priority")
+
+
+def own(call: Call, wanted: Filter, mine: bool) -> Filter:
+    """The filter, for one's own jobs only if so wanted."""
+    if not mine:
+        return wanted
+    if wanted.user not in (None, call.caller.user) or wanted.tenant not in (None, call.caller.tenant):
+        raise invalid("query/mine", "mine and another user or tenant; leave one out")
+    return replace(wanted, user=call.caller.user, tenant=call.caller.tenant)
+
+
+@router.post(
+    "/jobs/cancel",
+    operation_id="cancel_jobs",
+    summary="Cancel many",
+    response_model=Cancelled,
+    responses=problems(415),
+    openapi_extra=body(CancelMany),
+)
+def cancel_jobs(call: Using) -> Response:
+    wanted = call.read(CancelMany)
+    if len(wanted.model_fields_set) != 1:
+        raise invalid("", "give either mine or ids")
+    missing: list[str] = []
+    if "mine" in wanted.model_fields_set:
+        ids = call.queries.active_of(call.caller)
+    else:
+        found = call.queries.found(call.caller, [id for id in wanted.ids if _plausible(id)])
+        missing = [id for id in dict.fromkeys(wanted.ids) if id not in found]
+        ids = [job for jobs in found.values() for job in jobs]
+    done = call.plane.act("cancel", ids) if ids else []
+    return document({"count": len(done), "missing": missing})
+
+
+@router.get("/jobs/{id}", operation_id="get_job", summary="One job, or the summary of an array",
+            response_model=Job | Array, responses=problems(404))  # fmt: skip
+def get_job(call: Viewing, id: JobId) -> Response:
+    return document(_shown(call, id))
+
+
+def _shown(call: Call, id: str) -> Json:
+    row = call.queries.job(call.caller, id) if _plausible(id) else None
+    if row is None:
+        return _array(call, id)
+    found = job_json(row, whole=True)
+    if row.epoch:
+        files = call.plane.engine.logs(row.id, row.epoch)
+        found["output"] = str(files[0]) if files else None
+    return found
+
+
+def _array(call: Call, id: str) -> Json:
+    found = call.queries.array(call.caller, id) if _plausible(id) else None
+    if found is None:
+        raise not_found("job has this id")
+    return found
+
+
+@router.get("/arrays/{id}", operation_id="get_array", summary="The summary of an array",
+            response_model=Array, responses=problems(404))  # fmt: skip
+def get_array(call: Viewing, id: JobId) -> Response:
+    return document(_array(call, id))
+
+
+@router.get("/jobs/{id}/why", operation_id="explain_job", summary="Why it waits, and until when",
+            response_model=Why, responses=problems(404, 409))  # fmt: skip
+def explain_job(call: Viewing, id: JobId) -> Response:
+    """What keeps it waiting, who holds what it needs, what would help. Others' jobs are counted."""
+    row = named(call, id)
+    if State(row.state).final:
+        return document(_why_over(row))
+    try:
+        found = call.plane.why(row.id, call.caller.sees)
+    except InputError:
+        return document(_why_over(named(call, id)))  # it has ended meanwhile
+    return document(
+        {
+            "job": row.id,
+            "state": str(found.state),
+            "reason": found.reason,
+            "sentence": found.sentence,
+            "holders": _holders(call, found.holders),
+            "remedy": found.remedy,
+            "starts_at": span(found.starts_at),
+            "ahead": {
+                "own": sum(1 for _, tenant in found.ahead if call.caller.sees(tenant)),
+                "others": any(not call.caller.sees(tenant) for _, tenant in found.ahead),
+            },
+        }
+    )
+
+
+def _why_over(row: Any) -> Json:
+    """One that has ended waits for nothing."""
+    job = job_json(row)
+    told = f": {job['detail']}" if job["detail"] else ""
+    return {
+        "job": row.id,
+        "state": row.state,
+        "reason": "",
+        "sentence": f"{row.id} is over: {row.state}{told}",
+        "holders": [],
+        "remedy": "",
+        "starts_at": None,
+        "ahead": {"own": 0, "others": False},
+    }
+
+
+def _holders(call: Call, holders: Sequence[Holder]) -> list[Json]:
+    """Who holds what is missing: one's own by name, all others as one."""
+    shown: list[Json] = []
+    others = 0.0
+    for one in holders:
+        if call.caller.sees(one.tenant):
+            ends_at = iso(one.ends_at)
+            shown.append({"job": one.job, "tenant": one.tenant, "gpus": one.gpus, "ends_at": ends_at})
+        else:
+            others += one.gpus
+    shown = shown[:200]
+    return [*shown, {"job": None, "tenant": None, "gpus": others, "ends_at": None}] if others else shown
+
+
+def span(found: Window | None) -> Json | None:
+    if found is None:
+        return None
+    low, likely, high = found
+    return {"low": iso(low), "likely": iso(likely), "high": iso(high)}
+
+
+@router.post(
+    "/plan",
+    operation_id="plan_job",
+    summary="Where and about when a job would start, without submitting it",
+    response_model=Plan,
+    responses=problems(415),
+    openapi_extra=body(JobRequest),
+)
+def plan_job(call: Using) -> Response:
+    request = parse_request(call.json())
+    check_tenant(call, request)
+    found = call.plane.forecast(call.caller, request)
+    seen = [job for job, tenant in found.preempts if call.caller.sees(tenant)]
+    return document(
+        {
+            "fits": found.fits,
+            "starts_at": span(found.starts_at),
+            "placement": [{"node": node, "gpus": gpus} for node, gpus in found.placement[:1_000]],
+            "preempts": seen[:1_000],
+            "preempts_others": len(found.preempts) - len(seen),
+            "cost": found.cost,
+        }
+    )
+
+
+@router.get("/jobs/{id}/attempts", operation_id="list_attempts", summary="Its starts, the last one first",
+            response_model=AttemptPage, responses=problems(404, 409))  # fmt: skip
+def list_attempts(call: Viewing, id: JobId, limit: Limit = 100, cursor: Cursor = None) -> Response:
+    return document(call.queries.attempts(named(call, id).id, cursor, limit).document())
+
+
+@router.get("/jobs/{id}/reports", operation_id="list_reports", summary="What it last said of its progress",
+            response_model=Reports, responses=problems(404, 409))  # fmt: skip
+def list_reports(
+    call: Viewing,
+    id: JobId,
+    attempt: Annotated[int | None, Query(ge=1, le=1_000_000, description="Nothing: the last.")] = None,
+    limit: Limit = 20,
+) -> Response:
+    row = named(call, id)
+    epoch = attempt or row.epoch
+    last: list[Any] = []
+    offset = 0
+    while epoch and epoch <= row.epoch:
+        found, next_offset = call.plane.engine.reports(row.id, epoch, offset)
+        last = [*last, *found][-limit:]
+        if next_offset == offset:
+            break
+        offset = next_offset
+    return document({"items": _small(last)})
+
+
+def _small(reports: list[Any]) -> list[Any]:
+    """The last ones that fit into an answer."""
+    room, kept = 100_000, []
+    for report in reversed(reports):
+        room -= len(json.dumps(report))
+        if room < 0:
+            break
+        kept.append(report)
+    return kept[::-1]
+
+
+# --- acting -----------------------------------------------------------------------------------------
+
+
+def _members(call: Call, id: str, tasks: str | None) -> list[str]:
+    chosen: Collection[int] | None = None
+    if tasks is not None:
+        try:
+            chosen = frozenset(expand_array(tasks)[0])
+        except ValueError as error:
+            raise invalid("query/tasks", str(error)) from None
+    ids = call.queries.members(call.caller, id, chosen) if _plausible(id) else []
+    if not ids:
+        raise not_found("job has this id" if tasks is None else "array has this id and these members")
+    return ids
+
+
+def _after(call: Call, id: str, ids: list[str], done: list[str]) -> Response:
+    if ids == [id]:
+        return document(_shown(call, id))
+    return document({**_array(call, id), "acted": len(done)})
+
+
+def _act(call: Call, verb: str, id: str, tasks: str | None) -> Response:
+    ids = _members(call, id, tasks)
+    done = call.plane.act(verb, ids)
+    if not done and verb != "cancel":
+        state = call.queries.job(call.caller, ids[0])
+        at = f"{ids[0]} is {state.state}" if state is not None else ids[0]
+        raise Refusal("conflict", f"nothing to {verb}: {at}")
+    return _after(call, id, ids, done)
+
+
+def _verb(verb: Literal["cancel", "hold", "release", "requeue"], words: str) -> None:
+    """One route for each verb, all alike."""
+
+    def act(call: Using, id: JobId, tasks: Tasks = None) -> Response:
+        return _act(call, verb, id, tasks)
+
+    statuses = (404,) if verb == "cancel" else (404, 409)
+    router.post(
+        f"/jobs/{{id}}/{verb}",
+        operation_id=f"{verb}_job",
+        summary=words,
+        response_model=Job | Array,
+        responses=problems(*statuses),
+    )(act)
+
+
+_verb("cancel", "End it; one that is over stays as it is")
+_verb("hold", "Keep it from the queue; one that runs is stopped first")
+_verb("release", "Let it into the queue again")
+_verb("requeue", "Stop it, and let it wait for its turn again")
+
+
+@router.post(
+    "/jobs/{id}/priority",
+    operation_id="set_job_priority",
+    summary="More goes first",
+    response_model=Job | Array,
+    responses=problems(404, 415),
+    openapi_extra=body(Priority),
+)
+def set_job_priority(call: Using, id: JobId, tasks: Tasks = None) -> Response:
+    wanted = call.read(Priority).priority
+    ids = _members(call, id, tasks)
+    return _after(call, id, ids, call.plane.prioritise(ids, wanted))

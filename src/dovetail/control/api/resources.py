@@ -1,0 +1,439 @@
+"""What answers look like, for the OpenAPI description. Times are ISO 8601 in UTC, durations are seconds.
+
+Handlers build plain values; the tests hold them against these models.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from dovetail.control.forms import PRIORITY
+from dovetail.control.states import State
+
+Moment = Annotated[str, Field(json_schema_extra={"format": "date-time"})]
+StateWord = Literal[
+    "pending",
+    "held",
+    "running",
+    "stopping",
+    "completed",
+    "failed",
+    "cancelled",
+    "timeout",
+    "node-failed",
+    "out-of-memory",
+    "refused",
+]
+assert set(StateWord.__args__) == {state.value for state in State}  # type: ignore[attr-defined]
+
+NAME = r"^[A-Za-z0-9][A-Za-z0-9._@-]*$"
+Name = Annotated[str, Field(min_length=1, max_length=64, pattern=NAME)]
+Text = Annotated[str, Field(max_length=500, pattern=r"^[^\u0000-\u0008\u000a-\u001f\u007f]*$")]
+Role = Literal["viewer", "user", "admin"]
+
+
+class Answer(BaseModel):
+    model_config = ConfigDict(extra="forbid", json_schema_serialization_defaults_required=True)
+
+
+class Asked(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+
+# --- problems ---------------------------------------------------------------------------------------
+
+
+class FieldProblem(Answer):
+    pointer: str = Field(
+        description="A JSON pointer into the body, or where a parameter stands: query/limit."
+    )
+    detail: str
+
+
+class Problem(BaseModel):
+    """RFC 9457."""
+
+    model_config = ConfigDict(extra="allow")
+
+    type: str = Field(description="/problems/NAME", examples=["/problems/never-fits"])
+    title: str
+    status: int
+    detail: str
+    errors: list[FieldProblem] = Field(default=[], description="What is wrong, place by place.")
+    leader: str | None = Field(default=None, description="The address of the plane that leads.")
+    reason: str = Field(default="", description="Why a job can never fit.")
+
+
+# --- jobs -------------------------------------------------------------------------------------------
+
+
+class Part(BaseModel):
+    """What is held on one node."""
+
+    node: str
+    devices: list[int]
+    share: int | None = Field(default=None, description="Of each device, in thousandths; nothing: all.")
+
+
+class Member(Answer):
+    id: str
+    index: int
+
+
+class Members(Answer):
+    """The array that a job stands for in a folded list."""
+
+    count: int
+    states: dict[StateWord, int]
+    first_started_at: Moment | None
+
+
+class Job(Answer):
+    """A job; in lists long texts are cut and a placement shows its first nodes only."""
+
+    id: str
+    name: str
+    state: StateWord
+    letter: str = Field(description="The state as squeue abbreviates it.")
+    reason: str = Field(description="Why it waits, in a word.")
+    kind: str
+    tenant: str
+    user: str
+    model: str
+    priority: int
+    gpus: int
+    gpu_share: float | None = Field(description="Of each GPU, so much.")
+    nodes: int
+    gpu_types: list[str] = Field(description="Any of these; none: any.")
+    time_limit: float | None
+    submitted_at: Moment
+    eligible_at: Moment | None = Field(description="Since when only resources keep it waiting.")
+    started_at: Moment | None = Field(description="Its last start.")
+    first_started_at: Moment | None
+    ended_at: Moment | None
+    placement: list[Part]
+    attempt: int = Field(description="How often it was started.")
+    restarts: int
+    exit_code: int | None
+    cause: str = Field(description="How the last attempt ended: exited, stopped, timeout, oom, lost ...")
+    detail: str = Field(description="The same for people.")
+    array: Member | None
+    members: Members | None = Field(description="In a folded list: the whole array it stands for.")
+    dependency: str | None
+    output: str | None = Field(description="Its first output file; only in the answer about one job.")
+    progress: dict[str, Any] | None = Field(description="Its last report.")
+    gpu_seconds: float
+    lost_gpu_seconds: float
+
+
+class JobPage(Answer):
+    items: list[Job]
+    next: str | None = Field(description="The cursor of the next page.")
+
+
+class Array(Answer):
+    """All members of an array at a glance."""
+
+    id: str
+    count: int
+    states: dict[StateWord, int]
+    name: str
+    tenant: str
+    user: str
+    submitted_at: Moment
+    first_started_at: Moment | None
+    ended_at: Moment | None
+    gpu_seconds: float
+    lost_gpu_seconds: float
+    acted: int | None = Field(default=None, description="After a deed: to how many it made a difference.")
+
+
+class Submitted(Answer):
+    id: str
+    ids: list[str] = Field(description="The first hundred.")
+    count: int
+    array: bool
+
+
+class Span(Answer):
+    low: Moment | None
+    likely: Moment | None
+    high: Moment | None
+
+
+class Holder(Answer):
+    job: str | None = Field(description="null: jobs of other tenants, taken together.")
+    tenant: str | None
+    gpus: float
+    ends_at: Moment | None
+
+
+class Ahead(Answer):
+    own: int
+    others: bool
+
+
+class Why(Answer):
+    job: str
+    state: StateWord
+    reason: str
+    sentence: str
+    holders: list[Holder]
+    remedy: str
+    starts_at: Span | None
+    ahead: Ahead
+
+
+class Place(Answer):
+    node: str
+    gpus: float
+
+
+class Plan(Answer):
+    fits: bool
+    starts_at: Span | None
+    placement: list[Place]
+    preempts: list[str] = Field(description="Jobs that this token may see.")
+    preempts_others: int = Field(description="How many more.")
+    cost: float | None
+
+
+class Attempt(Answer):
+    attempt: int
+    placement: list[Part]
+    gpu_types: list[str]
+    started_at: Moment
+    ended_at: Moment | None
+    exit_code: int | None
+    cause: str
+    detail: str
+
+
+class AttemptPage(Answer):
+    items: list[Attempt]
+    next: str | None
+
+
+class Reports(Answer):
+    items: list[dict[str, Any]] = Field(description="The last ones, oldest first.")
+
+
+class Priority(Asked):
+    priority: Annotated[int, PRIORITY]
+
+
+def _without_default(schema: dict[str, Any]) -> None:
+    """Neither has one: what counts is which of them is given."""
+    schema.pop("default", None)
+
+
+class CancelMany(Asked):
+    """Either all my own jobs, or these."""
+
+    model_config = ConfigDict(
+        extra="forbid", json_schema_extra={"oneOf": [{"required": ["mine"]}, {"required": ["ids"]}]}
+    )
+
+    mine: Literal[True] = Field(default=True, json_schema_extra=_without_default)
+    ids: list[Annotated[str, Field(max_length=40)]] = Field(
+        default=[], max_length=1_000, json_schema_extra=_without_default
+    )
+
+
+class Cancelled(Answer):
+    count: int
+    missing: list[str] = Field(description="Ids of which there is no job that this token may see.")
+
+
+# --- the cluster ------------------------------------------------------------------------------------
+
+
+class Node(Answer):
+    name: str
+    type: str
+    gpus: int
+    free: float = Field(description="GPUs, whole ones.")
+    state: Literal["up", "drained", "lost", "off"]
+    reason: str
+    cpus: float
+    memory: int = Field(description="Bytes.")
+    jobs: list[str] = Field(description="Those that this token may see.")
+    others: int = Field(description="How many more jobs run there.")
+
+
+class NodePage(Answer):
+    items: list[Node]
+    next: str | None
+
+
+class Gpu(Answer):
+    node: str
+    index: int
+    type: str
+    state: Literal["idle", "shared", "allocated", "drained", "lost", "off"]
+    used: float = Field(description="0 to 1.")
+    job: str | None = Field(description="The first that this token may see.")
+    jobs: list[str]
+
+
+class GpuPage(Answer):
+    items: list[Gpu]
+    next: str | None
+
+
+class Drain(Asked):
+    reason: Text = ""
+
+
+class Share(Answer):
+    tenant: str
+    parent: str
+    weight: float
+    quota: int | None = Field(description="GPUs that are its own.")
+    borrow: int | None = Field(description="GPUs it may have beyond; null: no bound.")
+    limit: int | None = Field(description="GPUs it never exceeds.")
+    used: float
+    borrowed: float
+    running: int
+    pending: int
+
+
+class ShareTotal(Answer):
+    gpus: int
+    used: float
+
+
+class Shares(Answer):
+    items: list[Share]
+    total: ShareTotal
+
+
+class TenantSettings(Asked):
+    """What is left out is as for a new tenant."""
+
+    weight: float = Field(default=1.0, gt=0, le=1e6)
+    quota: int | None = Field(default=None, ge=0, le=1_000_000)
+    borrow: int | None = Field(default=None, ge=0, le=1_000_000)
+    limit: int | None = Field(default=None, ge=0, le=1_000_000)
+    parent: str = Field(default="", max_length=64, pattern=r"^([A-Za-z0-9][A-Za-z0-9._@-]*)?$")
+    account: str = Field(
+        default="",
+        max_length=64,
+        pattern=r"^([a-z_][a-z0-9_-]*)?$",
+        description="The UNIX account its jobs run as.",
+    )
+
+
+class Tenant(TenantSettings):
+    name: str
+
+
+class Wait(Answer):
+    mean: float | None
+    p50: float | None
+    p90: float | None
+
+
+class Usage(Answer):
+    key: str
+    gpu_hours: float
+    lost_gpu_hours: float
+    jobs: int
+    wait: Wait
+
+
+class UsageTotal(Answer):
+    gpu_hours: float
+    lost_gpu_hours: float
+    jobs: int
+
+
+class Report(Answer):
+    by: Literal["tenant", "user", "type", "day"]
+    since: Moment
+    until: Moment
+    items: list[Usage]
+    more: int = Field(description="How many lines were left out.")
+    total: UsageTotal
+
+
+class Policy(Answer):
+    name: str
+    options: dict[str, Any]
+
+
+class PolicyChoice(Asked):
+    name: str = Field(min_length=1, max_length=100)
+    options: dict[str, Any] = Field(default={}, max_length=100)
+
+
+class Speed(Answer):
+    model: str
+    gpu_type: str
+    gpus: int
+    steps_per_second: float
+    reports: int
+    at: Moment
+
+
+class SpeedPage(Answer):
+    items: list[Speed]
+    next: str | None
+
+
+# --- accounts and the plane itself ------------------------------------------------------------------
+
+
+class NewToken(Asked):
+    name: Text = Field(default="", description="For people: where it is used.")
+    tenant: str = Field(default="", max_length=64, pattern=r"^([A-Za-z0-9][A-Za-z0-9._@-]*)?$")
+    user: str = Field(default="", max_length=64, pattern=r"^([A-Za-z0-9][A-Za-z0-9._@-]*)?$")
+    role: Role = "user"
+    expires_in: float | None = Field(default=None, gt=0, le=1e10, description="Seconds; nothing: never.")
+
+
+class MadeToken(Answer):
+    id: str
+    token: str = Field(description="It is shown this once.")
+
+
+class Token(Answer):
+    id: str
+    name: str
+    tenant: str
+    user: str
+    role: Role
+    created_at: Moment
+    expires_at: Moment | None
+    revoked_at: Moment | None
+
+
+class TokenPage(Answer):
+    items: list[Token]
+    next: str | None
+
+
+class Step(Answer):
+    number: int
+    era: int
+    time: Moment
+    line: str = Field(description="As the journal holds it, JSON.")
+    cut: bool = Field(description="The line was too long and is not whole.")
+
+
+class StepPage(Answer):
+    items: list[Step]
+    next: str | None = Field(description="The number to ask for next, as `after`.")
+
+
+class Health(Answer):
+    status: Literal["ok", "trouble", "standby"]
+    role: Literal["leader", "follower"]
+    version: str
+
+
+class Version(Answer):
+    version: str
+    api: str

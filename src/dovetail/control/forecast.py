@@ -1,0 +1,155 @@
+"""When a waiting job will start: the plane's own core, run forward.
+
+One run serves all who ask: it goes as far as the question needs and is kept until the cluster has moved on.
+It takes every estimate for true. Estimates tend to be limits, and newcomers may go first, so the answer is
+a window: from half of the time to wait to half as much again.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
+
+from dovetail.core.core import Core, Step
+from dovetail.model.action import Start, Stop
+from dovetail.model.errors import DovetailError
+from dovetail.model.grant import nodes_of
+from dovetail.model.job import Job
+from dovetail.model.units import SECOND
+from dovetail.sim.forward import forward
+
+GOOD_FOR = 5.0  # real seconds that a forecast is kept
+
+
+class Window(NamedTuple):
+    """Between when and when a job starts, in the plane's time; None: later than was looked."""
+
+    low: int
+    likely: int | None
+    high: int | None
+
+
+@dataclass(slots=True)
+class Forecast:
+    """What would become of a job that is not submitted yet."""
+
+    fits: bool
+    starts_at: Window | None
+    placement: list[tuple[str, int]] = field(default_factory=list)  # node, GPUs there
+    preempts: list[tuple[str, str]] = field(default_factory=list)  # job, tenant
+    cost: float | None = None
+
+
+class _Ahead:
+    """One run into the future, taken as far as it was needed."""
+
+    def __init__(self, core: Core) -> None:
+        self.began = self.now = core.now
+        self.starts: dict[str, int] = dict.fromkeys(core.running, core.now)
+        self._steps: Iterator[Step] | None = forward(core)
+
+    def start_of(self, job: str, budget: float) -> int | None:
+        """When it starts, if that can be found within so many seconds of CPU."""
+        until = time.thread_time() + budget
+        while job not in self.starts and self._steps is not None and time.thread_time() < until:
+            try:
+                step = next(self._steps, None)
+            except DovetailError:  # a policy may not like a world that runs ahead of its memory
+                step = None
+            if step is None:
+                self._steps = None
+                break
+            self.now = step.now
+            for action in step.actions:
+                if isinstance(action, Start):
+                    self.starts.setdefault(action.job, step.now)
+        return self.starts.get(job)
+
+
+class Forecasts:
+    """The forecasts of a plane, shared by all who ask."""
+
+    def __init__(self, budget: float = 0.04) -> None:
+        self._lock = threading.Lock()
+        self._budget = budget
+        self._made = 0.0
+        self._number = -1
+        self._ahead: _Ahead | None = None
+        self._said: dict[str, int] = {}  # what was told, to learn how far off it was
+
+    def clear(self) -> None:
+        self._ahead = None
+        self._made = 0.0
+
+    def core_for(self, core: Core) -> Core | None:
+        """A copy of the core to run forward, if a new forecast is due. On the loop's thread."""
+        fresh = time.monotonic() - self._made < GOOD_FOR or core.number == self._number
+        if self._ahead is not None and fresh:
+            return None
+        self._made, self._number = time.monotonic(), core.number
+        return core.fork()
+
+    def starts_at(self, fork: Core | None, job: str) -> Window | None:
+        with self._lock:
+            if fork is not None:
+                self._ahead = _Ahead(fork)
+            ahead = self._ahead
+            if ahead is None:
+                return None
+            likely = ahead.start_of(job, self._budget)
+        if likely is None:
+            return Window(ahead.now, None, None)
+        self._said[job] = likely
+        return _window(ahead.began, likely)
+
+    def error(self, job: str, started_at: int) -> float | None:
+        """By how many seconds the last word on its start was wrong."""
+        said = self._said.pop(job, None)
+        return None if said is None else (started_at - said) / SECOND
+
+    def of_new(self, fork: Core, job: Job, now: int) -> Forecast:
+        """A job that is not there yet, at the end of the queue."""
+        found = Forecast(fits=True, starts_at=None)
+        arrives = max(now, fork.now) + 1
+        began = self._look(fork, replace(job, arrived_at=arrives), found)
+        found.starts_at = Window(fork.now, None, None) if began is None else _window(arrives, began)
+        nodes = [fork.cluster.nodes[fork.cluster.number[name]] for name, _ in found.placement]
+        if any(node.price for node in nodes):
+            hours = job.estimate / 3600 / SECOND
+            found.cost = sum(
+                node.price * hours * gpus / max(node.gpus, 1)
+                for node, (_, gpus) in zip(nodes, found.placement, strict=True)
+            )
+        return found
+
+    def _look(self, core: Core, job: Job, found: Forecast) -> int | None:
+        """When it starts, and on what and instead of whom, if that can be found soon enough."""
+        tenants = {name: active.tenant for name, active in core.jobs.items()}
+        until = time.thread_time() + 5 * self._budget
+        try:
+            for step in forward(core, [job]):
+                begins = next((a for a in step.actions if isinstance(a, Start) and a.job == job.id), None)
+                if any(isinstance(a, Stop) for a in step.actions) and step.now == job.arrived_at:
+                    found.preempts = [
+                        (a.job, tenants.get(a.job, "")) for a in step.actions if isinstance(a, Stop)
+                    ]
+                if begins is not None:
+                    nodes = core.cluster.nodes
+                    found.placement = [
+                        (nodes[n].name, sum(s[1].bit_count() for s in begins.spots if s[0] == n))
+                        for n in sorted(nodes_of(begins.spots))
+                    ]
+                    return step.now
+                if time.thread_time() > until:
+                    return None
+        except DovetailError:  # a policy may not like a world that runs ahead of its memory
+            return None
+        return None
+
+
+def _window(now: int, likely: int) -> Window:
+    half = (likely - now) // 2
+    return Window(likely - half, likely, likely + half)

@@ -1,0 +1,620 @@
+"""What the API reads from the store: jobs page by page, arrays in one line, usage and waits.
+
+Pages are by key, not by number: the next page is what stands below the last item that was seen, so it neither
+repeats nor skips anything while new jobs arrive. Everybody but an admin sees the rows of one tenant only; the
+condition for that is added here and nowhere else. Rows are kept below a kilobyte: what is long is cut in
+lists and whole in the answer about one job.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import math
+from collections import namedtuple
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy.engine import Connection, Row
+
+from dovetail.control import tables
+from dovetail.control.clock import iso
+from dovetail.control.states import ACTIVE, LETTERS, State
+from dovetail.control.store import Store
+from dovetail.control.tokens import Caller
+from dovetail.model.errors import InputError
+from dovetail.model.units import HOUR, SECOND
+
+MOST_ROWS = 200
+LONGEST_NAME = 120
+LONGEST_DETAIL = 160
+MOST_PARTS = 6  # nodes of a placement in a list
+MOST_PROGRESS = 160  # characters
+DAY = 24 * HOUR
+ACTIVE_WORDS = sorted(state.value for state in ACTIVE)
+ROOM = 150_000  # bytes of items in one answer
+LARGEST_PAGE = 190_000  # bytes of jobs
+
+_J = tables.jobs.c
+_A = tables.attempts.c
+
+_JobRow = namedtuple("_JobRow", tables.jobs.c.keys())  # type: ignore[misc]
+
+Json = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """Some of the items, and where to go on."""
+
+    items: list[Json]
+    next: str | None
+
+    def document(self) -> Json:
+        return {"items": self.items, "next": self.next}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Filter:
+    """Which jobs are wanted."""
+
+    states: tuple[str, ...] = ()
+    active: bool | None = None
+    user: str | None = None
+    tenant: str | None = None
+    name: str | None = None  # `*` stands for anything
+    array: str | None = None
+    since: int | None = None  # submitted (in a history: ended) at or after
+    until: int | None = None  # before
+
+
+# --- cursors ----------------------------------------------------------------------------------------
+
+
+def to_cursor(kind: str, *key: int | str) -> str:
+    return (
+        base64.urlsafe_b64encode(json.dumps([kind, *key], separators=(",", ":")).encode())
+        .decode()
+        .rstrip("=")
+    )
+
+
+def from_cursor(text: str, kind: str, *types: type) -> list[Any]:
+    """The key behind which to go on."""
+    try:
+        found = json.loads(base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True))
+    except (ValueError, RecursionError):
+        found = None
+    fits = (
+        isinstance(found, list)
+        and len(found) == len(types) + 1
+        and found[0] == kind
+        and all(type(part) is wanted for part, wanted in zip(found[1:], types, strict=True))
+        and all(not isinstance(part, int) or abs(part) < 1 << 62 for part in found)
+        and all("\0" not in part and part.isprintable() for part in found if isinstance(part, str))
+    )
+    if not fits or not isinstance(found, list):
+        raise InputError("the cursor is none of this list; take `next` of the page before as it is")
+    return found[1:]
+
+
+def cut_to_room(rows: Sequence[Json], kind: str, key: str, limit: int, room: int = ROOM) -> Page:
+    """As many of the rows as fit; the next page starts behind the last one that does.
+
+    `rows` may hold one more than `limit`, which says that there are more.
+    """
+    used, count = 0, 0
+    for row in rows[:limit]:
+        used += len(json.dumps(row, separators=(",", ":")))
+        if count and used > room:
+            break
+        count += 1
+    shown = list(rows[:count])
+    return Page(shown, to_cursor(kind, shown[-1][key]) if count < len(rows) else None)
+
+
+# --- jobs -------------------------------------------------------------------------------------------
+
+
+class Queries:
+    """Questions to the store on behalf of somebody."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    def jobs(self, caller: Caller, wanted: Filter, cursor: str | None, limit: int) -> Page:
+        """Newest first."""
+        conditions = [*_visible(caller), *_conditions(wanted, _J.submitted_at)]
+        if cursor is not None:
+            conditions.append(_J.seq < _seq_of(caller, from_cursor(cursor, "jobs", str)[0]))
+        # Numbers first, then the rows of those: what has to be sorted may be all that waits.
+        newest = sa.select(_J.seq).where(*conditions).order_by(_J.seq.desc()).limit(limit + 1)
+        rows = self._all(sa.select(tables.jobs).where(_J.seq.in_(newest)).order_by(_J.seq.desc()))
+        return _page(rows, limit, lambda row: to_cursor("jobs", row.id))
+
+    def folded(self, caller: Caller, wanted: Filter, cursor: str | None, limit: int) -> Page:
+        """Newest first, an array as one item: its newest member, with how many there are in which state."""
+        conditions = [*_visible(caller), *_conditions(wanted, _J.submitted_at)]
+        last = sa.func.max(_J.seq)
+        heads = sa.select(last).where(*conditions).group_by(sa.func.coalesce(_J.array, _J.id))
+        if cursor is not None:
+            heads = heads.having(last < _seq_of(caller, from_cursor(cursor, "jobs", str)[0]))
+        newest = heads.order_by(last.desc()).limit(limit + 1)
+        rows = self._all(sa.select(tables.jobs).where(_J.seq.in_(newest)).order_by(_J.seq.desc()))
+        page = _page(rows, limit, lambda row: to_cursor("jobs", row.id))
+        arrays = [item["array"]["id"] for item in page.items if item["array"] is not None]
+        counts = sa.select(
+            _J.array,
+            _J.state,
+            sa.func.count().label("count"),
+            sa.func.min(_J.submitted_at).label("submitted_at"),
+            sa.func.min(_J.first_started_at).label("started_at"),
+        )
+        members: dict[str, Json] = {}
+        for row in self._all(counts.where(_J.array.in_(arrays)).group_by(_J.array, _J.state)):
+            entry = members.setdefault(row.array, {"count": 0, "states": {}, "first_started_at": None})
+            entry["count"] += row.count
+            entry["states"][row.state] = row.count
+            started = iso(row.started_at)
+            if started is not None:
+                entry["first_started_at"] = min(entry["first_started_at"] or started, started)
+        for item in page.items:
+            if item["array"] is not None:
+                item["members"] = members[item["array"]["id"]]
+        return page
+
+    def history(self, caller: Caller, wanted: Filter, cursor: str | None, limit: int) -> Page:
+        """Jobs that have ended, the last one first."""
+        conditions = [*_visible(caller), _J.ended_at.is_not(None), *_conditions(wanted, _J.ended_at)]
+        if cursor is not None:
+            ended, last = from_cursor(cursor, "history", int, str)
+            before = sa.and_(_J.ended_at == ended, _J.seq < _seq_of(caller, last))
+            conditions.append(sa.or_(_J.ended_at < ended, before))
+        order = (_J.ended_at.desc(), _J.seq.desc())
+        rows = self._all(sa.select(tables.jobs).where(*conditions).order_by(*order).limit(limit + 1))
+        return _page(rows, limit, lambda row: to_cursor("history", row.ended_at, row.id))
+
+    def job(self, caller: Caller, id: str) -> Row[Any] | None:
+        """One job, if it is there for this caller."""
+        return self._first(sa.select(tables.jobs).where(_J.id == id, *_visible(caller)))
+
+    def array(self, caller: Caller, id: str) -> Json | None:
+        """All members of an array in one answer."""
+        query = (
+            sa.select(
+                _J.state,
+                sa.func.count().label("count"),
+                sa.func.min(_J.name).label("name"),
+                sa.func.min(_J.tenant).label("tenant"),
+                sa.func.min(_J.user).label("user"),
+                sa.func.min(_J.submitted_at).label("submitted_at"),
+                sa.func.min(_J.first_started_at).label("started_at"),
+                sa.func.max(_J.ended_at).label("ended_at"),
+                sa.func.sum(_J.gpu_time * 1e-3).label("gpu_time"),
+                sa.func.sum(_J.lost_time * 1e-3).label("lost_time"),
+            )
+            .where(_J.array == id, *_visible(caller))
+            .group_by(_J.state)
+        )
+        rows = self._all(query)
+        if not rows:
+            return None
+        over = all(State(row.state).final for row in rows)
+        started = [row.started_at for row in rows if row.started_at is not None]
+        return {
+            "id": id,
+            "count": sum(row.count for row in rows),
+            "states": {row.state: row.count for row in sorted(rows, key=lambda row: str(row.state))},
+            "name": _short(rows[0].name, LONGEST_NAME),
+            "tenant": rows[0].tenant,
+            "user": rows[0].user,
+            "submitted_at": iso(min(row.submitted_at for row in rows)),
+            "first_started_at": iso(min(started)) if started else None,
+            "ended_at": iso(max(row.ended_at for row in rows)) if over else None,
+            "gpu_seconds": round(sum(row.gpu_time for row in rows) / SECOND, 3),
+            "lost_gpu_seconds": round(sum(row.lost_time for row in rows) / SECOND, 3),
+        }
+
+    def members(self, caller: Caller, id: str, tasks: Collection[int] | None = None) -> list[str]:
+        """The job of this id, or those of the array; with `tasks` only these members."""
+        query = sa.select(_J.id, _J.task).where(sa.or_(_J.id == id, _J.array == id), *_visible(caller))
+        rows = self._all(query.order_by(_J.seq))
+        return [row.id for row in rows if tasks is None or row.task in tasks]
+
+    def found(self, caller: Caller, ids: Iterable[str]) -> dict[str, list[str]]:
+        """What these ids stand for, jobs and arrays alike; those that stand for nothing here are left out."""
+        wanted = list(dict.fromkeys(ids))
+        found: dict[str, list[str]] = {}
+        with self._store.reading() as connection:
+            for start in range(0, len(wanted), 500):
+                part = wanted[start : start + 500]
+                query = sa.select(_J.id, _J.array).where(
+                    sa.or_(_J.id.in_(part), _J.array.in_(part)), *_visible(caller)
+                )
+                named = set(part)
+                for row in connection.execute(query.order_by(_J.seq)):
+                    for name in {row.id, row.array} & named:
+                        found.setdefault(name, []).append(row.id)
+        return found
+
+    def active_of(self, caller: Caller) -> list[str]:
+        """The caller's own jobs that are not over."""
+        query = sa.select(_J.id).where(
+            _J.state.in_(ACTIVE_WORDS), _J.tenant == caller.tenant, _J.user == caller.user
+        )
+        return [row.id for row in self._all(query.order_by(_J.seq))]
+
+    def holding(self, caller: Caller) -> set[str] | None:
+        """The jobs that hold devices and may be named to this caller; None: all may."""
+        if caller.admin:
+            return None
+        query = sa.select(_J.id).where(_J.state.in_(("running", "stopping")), *_visible(caller))
+        return {row.id for row in self._all(query)}
+
+    def attempts(self, job: str, cursor: str | None, limit: int) -> Page:
+        """The starts of a job that the caller was found to see, the last one first."""
+        query = sa.select(tables.attempts).where(_A.job == job).order_by(_A.epoch.desc()).limit(limit + 1)
+        if cursor is not None:
+            query = query.where(_A.epoch < from_cursor(cursor, "attempts", int)[0])
+        items = [
+            {
+                "attempt": row.epoch,
+                "placement": _placement(row.placement, None),
+                "gpu_types": _words(row.types),
+                "started_at": iso(row.started_at),
+                "ended_at": iso(row.ended_at),
+                "exit_code": row.exit_code,
+                "cause": row.cause,
+                "detail": _short(row.detail, 500),
+            }
+            for row in self._all(query)
+        ]
+        return cut_to_room(items, "attempts", "attempt", limit)
+
+    def journal(self, after: int, limit: int) -> Page:
+        """Steps as they were written; a line that is too long for an answer is cut, and says so."""
+        c = tables.journal.c
+        longest = ROOM // 2
+        line, size = sa.func.substr(c.line, 1, longest).label("line"), sa.func.length(c.line).label("size")
+        query = sa.select(c.number, c.era, c.time, line, size).where(c.number > after).order_by(c.number)
+        items: list[Json] = []
+        used = 0
+        rows = self._all(query.limit(limit + 1))
+        for row in rows[:limit]:
+            used += 2 * len(row.line) + 100  # quotes are escaped
+            if items and used > ROOM:
+                break
+            cut = row.size > len(row.line)
+            items.append(
+                {"number": row.number, "era": row.era, "time": iso(row.time), "line": row.line, "cut": cut}
+            )
+        return Page(items, str(items[-1]["number"]) if len(items) < len(rows) else None)
+
+    def speeds(self, caller: Caller, cursor: str | None, limit: int) -> Page:
+        """Measured throughput; those of a tenant see what they measured themselves.
+
+        What others have trained is nobody's business, so a row shows only where a job of the caller's tenant
+        with that model reported from that kind of device.
+        """
+        c = tables.speeds.c
+        query = sa.select(tables.speeds)
+        if not caller.admin:
+            own = (
+                sa.select(_J.id)
+                .join(tables.attempts, _A.job == _J.id)
+                .where(
+                    _J.tenant == caller.tenant,
+                    _J.model == c.model,
+                    _J.gpus == c.gpus,
+                    _J.progress.is_not(None),
+                    _A.types == c.type,
+                )
+                .exists()
+            )
+            query = query.where(c.model != "", own)
+        if cursor is not None:
+            model, kind, gpus = from_cursor(cursor, "speeds", str, str, int)
+            query = query.where(sa.tuple_(c.model, c.type, c.gpus) > sa.tuple_(model, kind, gpus))
+        rows = self._all(query.order_by(c.model, c.type, c.gpus).limit(limit + 1))
+        items = [
+            {
+                "model": row.model,
+                "gpu_type": row.type,
+                "gpus": row.gpus,
+                "steps_per_second": row.rate,
+                "reports": row.count,
+                "at": iso(row.time),
+            }
+            for row in rows[:limit]
+        ]
+        last = rows[limit - 1] if len(rows) > limit else None
+        return Page(items, to_cursor("speeds", last.model, last.type, last.gpus) if last else None)
+
+    # -- usage
+
+    def report(self, caller: Caller, by: str, since: int, until: int, now: int) -> Json:
+        """GPU-hours held and lost, jobs and waits, between two moments, by tenant, user, GPU type or day.
+
+        Held is counted from attempts, as much of each as lies between the two moments. Lost (held without
+        lasting work) is known per job: it counts where the job's last attempt stands. A wait is from the
+        moment a job could have started to its first start, for jobs that first started in between.
+        """
+        end = sa.func.coalesce(_A.ended_at, now)
+        mine = [*_visible(caller), _A.started_at < until, end > since]
+        groups: dict[str, Json] = {}
+        with self._store.reading() as connection:
+            for key, gpu_seconds in self._held(connection, by, mine, (since, until, end)):
+                _group(groups, key)["held"] += gpu_seconds
+            for row in connection.execute(self._lost(by, mine, end)):
+                entry = _group(groups, _key(row.key))
+                entry["lost"] += row.lost or 0.0
+                entry["jobs"] += row.jobs
+            for row in connection.execute(self._waits(caller, by, since, until)):
+                entry = _group(groups, _key(row.key))
+                entry["waits"] = [row.mean, row.p50, row.p90]
+        items = [
+            {
+                "key": key,
+                "gpu_hours": round(entry["held"] / 3_600, 4),
+                "lost_gpu_hours": round(entry["lost"] / 3_600, 4),
+                "jobs": entry["jobs"],
+                "wait": dict(
+                    zip(
+                        ("mean", "p50", "p90"),
+                        (None if wait is None else round(wait / SECOND, 3) for wait in entry["waits"]),
+                        strict=True,
+                    )
+                ),
+            }
+            for key, entry in groups.items()
+        ]
+        items.sort(key=(lambda i: i["key"]) if by == "day" else (lambda i: (-i["gpu_hours"], i["key"])))
+        shown = items[-1_000:] if by == "day" else items[:1_000]
+        return {
+            "by": by,
+            "since": iso(since),
+            "until": iso(until),
+            "items": shown,
+            "more": len(items) - len(shown),
+            "total": {
+                "gpu_hours": round(sum(i["gpu_hours"] for i in items), 4),
+                "lost_gpu_hours": round(sum(i["lost_gpu_hours"] for i in items), 4),
+                "jobs": sum(i["jobs"] for i in items),
+            },
+        }
+
+    def _held(
+        self, connection: Connection, by: str, mine: list[Any], bounds: tuple[int, int, Any]
+    ) -> Iterator[tuple[str, float]]:
+        """GPU-seconds by group."""
+        since, until, end = bounds
+        first = sa.case((_A.started_at < since, since), else_=_A.started_at)
+        last = sa.case((end > until, until), else_=end)
+        source = tables.attempts.join(tables.jobs, _A.job == _J.id)
+        amount = sa.func.sum(_A.load * 1e-9 * (last - first))
+        if by != "day":
+            key = {"tenant": _J.tenant, "user": _J.user, "type": _A.types}[by]
+            query = sa.select(key.label("key"), amount.label("held")).select_from(source)
+            for row in connection.execute(query.where(*mine).group_by(key)):
+                yield _key(row.key), row.held or 0.0
+            return
+        # Most lie within a day and are summed where they are; only the others are cut at midnight here.
+        first_day, last_day = _day(first), _day(last - 1)
+        inside = sa.select(first_day.label("day"), amount.label("held")).select_from(source)
+        for row in connection.execute(inside.where(*mine, first_day == last_day).group_by(first_day)):
+            yield _date(row.day), row.held or 0.0
+        across = sa.select(_A.load, first.label("first"), last.label("last")).select_from(source)
+        for load, at, last_at in connection.execute(across.where(*mine, first_day != last_day)):
+            while at < last_at:
+                midnight = min((at // DAY + 1) * DAY, last_at)
+                yield _date(at // DAY), load * 1e-9 * (midnight - at)
+                at = midnight  # noqa: PLW2901
+
+    def _lost(self, by: str, mine: list[Any], end: Any) -> Any:
+        """Jobs by group, and what they lost; each counts once, with its last attempt."""
+        key = {"tenant": _J.tenant, "user": _J.user, "type": _A.types, "day": _day(end - 1)}[by]
+        return (
+            sa.select(
+                key.label("key"),
+                sa.func.count().label("jobs"),
+                sa.func.sum(_J.lost_time * 1e-9).label("lost"),
+            )
+            .select_from(tables.attempts.join(tables.jobs, _A.job == _J.id))
+            .where(*mine, _A.epoch == _J.epoch)
+            .group_by(key)
+        )
+
+    def _waits(self, caller: Caller, by: str, since: int, until: int) -> Any:
+        ready = sa.case(
+            (sa.and_(_J.eligible_at.is_not(None), _J.eligible_at <= _J.first_started_at), _J.eligible_at),
+            else_=_J.submitted_at,
+        )
+        key: Any = {"tenant": _J.tenant, "user": _J.user, "day": _day(_J.first_started_at)}.get(by)
+        source: Any = tables.jobs
+        if key is None:
+            source = tables.jobs.join(tables.attempts, sa.and_(_A.job == _J.id, _A.epoch == _J.epoch))
+            key = _A.types
+        waits = (
+            sa.select(key.label("key"), (_J.first_started_at - ready).label("wait"))
+            .select_from(source)
+            .where(*_visible(caller), _J.first_started_at >= since, _J.first_started_at < until)
+            .subquery()
+        )
+        ranked = sa.select(
+            waits.c.key,
+            waits.c.wait,
+            sa.func.row_number().over(partition_by=waits.c.key, order_by=waits.c.wait).label("rank"),
+            sa.func.count().over(partition_by=waits.c.key).label("count"),
+        ).subquery()
+        c = ranked.c
+
+        def percentile(percent: int) -> Any:  # the smallest wait that so many do not exceed
+            return sa.func.min(sa.case((c.rank * 100 >= c.count * percent, c.wait))).label(f"p{percent}")
+
+        mean = (sa.func.sum(c.wait * 1.0) / sa.func.count()).label("mean")
+        return sa.select(c.key, mean, percentile(50), percentile(90)).group_by(c.key)
+
+    # -- reading
+
+    def _all(self, query: Any) -> Sequence[Row[Any]]:
+        with self._store.reading() as connection:
+            return connection.execute(query).all()
+
+    def _first(self, query: Any) -> Row[Any] | None:
+        with self._store.reading() as connection:
+            return connection.execute(query).first()
+
+
+def _seq_of(caller: Caller, id: str) -> Any:
+    """Where a job stands among all. Cursors name the job: its number would tell how many others there are."""
+    other = tables.jobs.alias()
+    query = sa.select(other.c.seq).where(other.c.id == id)
+    return (query if caller.admin else query.where(other.c.tenant == caller.tenant)).scalar_subquery()
+
+
+def _visible(caller: Caller) -> list[Any]:
+    """What keeps tenants apart."""
+    return [] if caller.admin else [_J.tenant == caller.tenant]
+
+
+def _conditions(wanted: Filter, moment: Any) -> Iterator[Any]:
+    if wanted.states:
+        yield _J.state.in_(wanted.states)
+    if wanted.active is not None:
+        yield _J.state.in_(ACTIVE_WORDS) if wanted.active else _J.state.not_in(ACTIVE_WORDS)
+    for name in ("user", "tenant", "array"):
+        if (value := getattr(wanted, name)) is not None:
+            yield _J[name] == value
+    if wanted.name is not None:
+        if "*" in wanted.name:
+            plain = wanted.name.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_")
+            yield _J.name.like(plain.replace("*", "%"), escape="\\")
+        else:
+            yield _J.name == wanted.name
+    if wanted.since is not None:
+        yield moment >= wanted.since
+    if wanted.until is not None:
+        yield moment < wanted.until
+
+
+def _page(rows: Sequence[Row[Any]], limit: int, cursor_of: Callable[[Row[Any]], str]) -> Page:
+    """At most `limit` of them, and fewer if these are long."""
+    items: list[Json] = []
+    room = LARGEST_PAGE
+    for row in rows[:limit]:
+        item = job_json(row)
+        room -= _bytes_of(item)
+        if room < 0 and items:
+            break
+        items.append(item)
+    return Page(items, cursor_of(rows[len(items) - 1]) if len(items) < len(rows) else None)
+
+
+def _bytes_of(job: Json) -> int:
+    """How long a job is as JSON; rather too much, and quicker than to write it."""
+    words = (job[name] for name in ("name", "reason", "tenant", "user", "model", "detail", "dependency"))
+    length = 800 + sum(len(word.encode("utf-8", "replace")) for word in words if word)
+    length += sum(40 + len(part["node"]) + 4 * len(part["devices"]) for part in job["placement"])
+    return length + (0 if job["progress"] is None else 3 * MOST_PROGRESS)
+
+
+def _group(groups: dict[str, Json], key: str) -> Json:
+    return groups.setdefault(key, {"held": 0.0, "lost": 0.0, "jobs": 0, "waits": (None, None, None)})
+
+
+def _day(moment: Any) -> Any:
+    """Days since 1970; whole numbers are divided as such by both databases."""
+    return sa.cast(moment, sa.BigInteger).op("/")(sa.literal(DAY, sa.BigInteger))
+
+
+def _date(day: int) -> str:
+    return (iso(day * DAY) or "")[:10]
+
+
+def _key(value: Any) -> str:
+    return _date(value) if isinstance(value, int) else str(value)
+
+
+# --- as answers show them ---------------------------------------------------------------------------
+
+
+def job_json(row: Any, *, whole: bool = False) -> Json:
+    """A job as the API shows it; in a list (not `whole`) what is long is cut."""
+    row = _JobRow._make(row) if isinstance(row, Row) else row  # whose fields are found much sooner
+    state = State(row.state)
+    placement = _placement(row.placement, None if whole else MOST_PARTS)
+    final = state.final
+    reason = _short(row.reason, 500 if whole else LONGEST_DETAIL)
+    return {
+        "id": row.id,
+        "name": row.name if whole else _short(row.name, LONGEST_NAME),
+        "state": state.value,
+        "letter": LETTERS[state],
+        "reason": "" if final else reason,
+        "kind": row.kind,
+        "tenant": row.tenant,
+        "user": row.user,
+        "model": row.model if whole else _short(row.model, 60),
+        "priority": row.priority,
+        "gpus": row.gpus,
+        "gpu_share": None if not row.gpus else round(row.load / (1_000 * row.gpus), 3),
+        "nodes": row.nodes,
+        "gpu_types": _words(row.types)[: None if whole else 8],
+        "time_limit": None if row.time_limit is None else row.time_limit / SECOND,
+        "submitted_at": iso(row.submitted_at),
+        "eligible_at": iso(row.eligible_at),
+        "started_at": iso(row.started_at),
+        "first_started_at": iso(row.first_started_at),
+        "ended_at": iso(row.ended_at),
+        "placement": placement,
+        "attempt": row.epoch,
+        "restarts": row.restarts,
+        "exit_code": row.exit_code,
+        "cause": row.cause,
+        "detail": reason if final else "",
+        "array": None if row.array is None else {"id": row.array, "index": row.task},
+        "members": None,
+        "dependency": row.dependency
+        if whole or row.dependency is None
+        else _short(row.dependency, LONGEST_DETAIL),
+        "output": None,
+        "progress": _progress(row.progress, 20_000 if whole else MOST_PROGRESS),
+        "gpu_seconds": round(row.gpu_time / (1_000 * SECOND), 3),
+        "lost_gpu_seconds": round(row.lost_time / (1_000 * SECOND), 3),
+    }
+
+
+def _placement(text: str | None, most: int | None) -> list[Json]:
+    found: list[Json] = json.loads(text) if text else []
+    return found[:most]
+
+
+def _progress(text: str | None, most: int) -> Json | None:
+    """The last report; only its shorter values if it is long."""
+    if text is None:
+        return None
+    found: Json = json.loads(text)
+    if len(text) > most:
+        kept: Json = {}
+        for key, value in found.items():
+            if isinstance(value, dict | list) or len(str(key)) + len(str(value)) > 40:
+                continue
+            if most < 0:
+                break
+            most -= len(str(key)) + len(str(value)) + 6
+            kept[key] = value
+        found = kept
+    return {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in found.items()}
+
+
+def _words(text: str) -> list[str]:
+    return [word for word in text.split(",") if word]
+
+
+def _short(text: str, most: int) -> str:
+    """At most so many bytes of it."""
+    if len(text) * 4 <= most or len(data := text.encode("utf-8", "replace")) <= most:
+        return text
+    return data[: most - 3].decode("utf-8", "ignore") + "…"

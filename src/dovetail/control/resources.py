@@ -1,0 +1,301 @@
+"""What a job asks for on each of its nodes, and what that means on a given cluster.
+
+`accelerators` names how many GPUs and of which types: `A100:8`, `{A100: 8, H100: 8}` or `[H100:8, A100:8]`
+(any of these, in the order of preference), `any:1`, or just `8`. `gpus` is the plain number instead. A job is
+placed on GPUs of one type, whichever of those it names is free.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Annotated, Self
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from dovetail.control.forms import (
+    CORES,
+    MEMORY,
+    SIZE,
+    Form,
+    anchored,
+    choice_form,
+    count_form,
+    number,
+    tidied,
+)
+from dovetail.control.problems import RequestError, refusal, shown
+from dovetail.model.cluster import MOST_DEVICES, Cluster, GpuType
+from dovetail.model.errors import NeverFits
+from dovetail.model.job import Shape
+from dovetail.model.units import GIB, WHOLE, parse_memory
+
+ANY = ("any", "gpu")  # names that every GPU answers to
+MOST_TYPES = 32
+
+_TYPE = "[A-Za-z][A-Za-z0-9._+-]{0,63}"
+_COUNT = "[1-9]|[1-5][0-9]|6[0-4]"  # up to MOST_DEVICES
+_ONE = f"{_TYPE}(?::(?:{_COUNT}))?"
+
+
+@dataclass(frozen=True, slots=True)
+class Accelerators:
+    """So many GPUs of one of these types; none named: of any."""
+
+    count: int
+    types: tuple[str, ...] = ()
+
+    def text(self) -> str | list[str]:
+        """As it would be written."""
+        if len(self.types) <= 1:
+            return f"{self.types[0] if self.types else 'any'}:{self.count}"
+        return [f"{name}:{self.count}" for name in self.types]
+
+
+def _read_one(value: object) -> tuple[str, int]:
+    if isinstance(value, str) and re.fullmatch(_ONE, value):
+        name, _, count = value.partition(":")
+        return name, int(count or 1)
+    raise refusal(f"{shown(value)} names no GPUs; write A100:8, any:1 or 8")
+
+
+def _read_accelerators(value: object) -> Accelerators:
+    whole = number(value)
+    if isinstance(value, str) and re.fullmatch(_COUNT, value):
+        whole = int(value)
+    if isinstance(whole, int):
+        if not 1 <= whole <= MOST_DEVICES:
+            raise refusal(
+                f"{whole} GPUs on a node; it must be from 1 to {MOST_DEVICES} (gpus: 0 asks for none)"
+            )
+        return Accelerators(whole)
+    pairs: list[tuple[str, int]]
+    if isinstance(value, dict):
+        pairs = []
+        for name, count in value.items():
+            whole = number(count)
+            if (
+                re.fullmatch(_TYPE, name) is None
+                or not isinstance(whole, int)
+                or not 1 <= whole <= MOST_DEVICES
+            ):
+                raise refusal(f"{shown(name)}: {shown(count)} names no GPUs; write {{A100: 8}}", name)
+            pairs.append((name, whole))
+    else:
+        pairs = [_read_one(item) for item in (value if isinstance(value, list) else [value])]
+    if not 1 <= len(pairs) <= MOST_TYPES:
+        raise refusal(f"{len(pairs)} types of GPU; name 1 to {MOST_TYPES}")
+    counts = sorted({count for _, count in pairs})
+    if len(counts) > 1:
+        raise refusal(
+            f"different counts ({', '.join(map(str, counts))}) for the types to choose from; "
+            "write the same count for each, or submit one job for each"
+        )
+    if any(name.lower() in ANY for name, _ in pairs):
+        return Accelerators(counts[0])
+    return Accelerators(counts[0], tuple(dict.fromkeys(name for name, _ in pairs)))
+
+
+ACCELERATORS = Form(
+    _read_accelerators,
+    {
+        "anyOf": [
+            {"type": "string", "pattern": anchored(f"{_ONE}|{_COUNT}")},
+            {"type": "integer", "minimum": 1, "maximum": MOST_DEVICES},
+            {
+                "type": "array",
+                "items": {"type": "string", "pattern": anchored(_ONE)},
+                "minItems": 1,
+                "maxItems": MOST_TYPES,
+            },
+            {
+                "type": "object",
+                "propertyNames": {"pattern": anchored(_TYPE)},
+                "additionalProperties": {"type": "integer", "minimum": 1, "maximum": MOST_DEVICES},
+                "minProperties": 1,
+                "maxProperties": MOST_TYPES,
+            },
+        ]
+    },
+    lambda value: value and value.text(),
+)
+
+_RANGE = f"(?:{SIZE})(?:[+]|\\.\\.(?:{SIZE})?)?|\\.\\.(?:{SIZE})"
+
+
+def gpu_memory_range(text: str) -> tuple[int, int | None]:
+    """The least and the most bytes of `70GB..`, `24GB..48GB`, `..16GB`; a plain `70GB` is the least.
+
+    GPUs are sold by round numbers and report somewhat less (an "80GB" one 79.6 GiB), so for the least, GB is
+    1000**3; for the most it is 1024**3. Write GiB to be exact.
+    """
+    low, dots, high = text.rstrip("+").partition("..")
+    least = parse_memory(low) if low else 0
+    if low and "i" not in low.lower():
+        unit = "bkmgt".index(next((c for c in low.lower() if c in "kmgt"), "b"))
+        least = least * 1_000**unit // 1_024**unit
+    most = parse_memory(high) if dots and high else None
+    if most is not None and least > most:
+        raise ValueError(f"{text!r} runs backwards; write the smaller one first")
+    return least, most
+
+
+def _read_gpu_memory(value: object) -> str:
+    if not isinstance(value, str) or len(value) > 80 or re.fullmatch(_RANGE, value) is None:
+        raise refusal(f"{shown(value)} is no range of GPU memory; write 70GB.. (at least) or 24GB..48GB")
+    try:
+        gpu_memory_range(value)
+    except ValueError as error:
+        raise refusal(str(error)) from None
+    return value
+
+
+GPU_MEMORY = Form(_read_gpu_memory, {"type": "string", "maxLength": 80, "pattern": anchored(_RANGE)})
+
+
+class Resources(BaseModel):
+    """What is asked for on each node. Without GPUs it is a job of CPUs."""
+
+    model_config = ConfigDict(
+        extra="forbid", frozen=True, json_schema_extra=tidied({"not": {"required": ["accelerators", "gpus"]}})
+    )
+
+    accelerators: Annotated[Accelerators | None, ACCELERATORS] = Field(
+        default=None,
+        description="GPUs on each node: A100:8, {A100: 8, H100: 8} or [H100:8, A100:8] for any of these "
+        "(equal counts), any:1, or 8.",
+        examples=["A100:8", {"A100": 8, "H100": 8}],
+    )
+    gpus: Annotated[int | None, count_form(0, MOST_DEVICES)] = Field(
+        default=None, description="GPUs of any type on each node, instead of accelerators."
+    )
+    gpu_memory: Annotated[str | None, GPU_MEMORY] = Field(
+        default=None,
+        description="Only GPUs with this much memory: 70GB.. (at least), 24GB..48GB.",
+        examples=["70GB.."],
+    )
+    cpus: Annotated[int | None, CORES] = Field(
+        default=None, description="CPU cores on each node; 32+ means the same as 32.", examples=[32, "32+"]
+    )
+    memory: Annotated[int | None, MEMORY] = Field(
+        default=None,
+        description="Memory on each node: 400GB; G is 1024**3, a plain number is bytes.",
+        examples=["400GB"],
+    )
+    topology: Annotated[str | None, choice_form("prefer rack", "require rack")] = Field(
+        default=None,
+        description="How near the nodes should be. 'prefer rack' is what is tried anyway; 'require rack' is "
+        "refused on a cluster of several racks, where it cannot be kept yet.",
+    )
+
+    @model_validator(mode="after")
+    def _one_number(self) -> Self:
+        if self.accelerators is not None and self.gpus is not None:
+            raise refusal("both accelerators and gpus are given; leave gpus out", "gpus")
+        return self
+
+    @property
+    def types(self) -> tuple[str, ...]:
+        return self.accelerators.types if self.accelerators else ()
+
+    @property
+    def count(self) -> int | None:
+        """GPUs on each node; None if nothing is said of them."""
+        return self.accelerators.count if self.accelerators else self.gpus
+
+
+def accepted_types(resources: Resources, cluster: Cluster) -> tuple[str, ...]:
+    """The cluster's own names of the types that will do; () is any.
+
+    Names are compared without regard to case, `_` and `-` (Slurm's `a100` is `A100`). Where only memory is
+    asked for, the smallest that will do comes first: the large ones are kept for who needs them.
+    """
+    here = {_plain(kind.name): kind for kind in cluster.types}
+    kinds: Sequence[GpuType]
+    if resources.types:
+        kinds = [here[_plain(name)] for name in resources.types if _plain(name) in here]
+        if not kinds:
+            asked = " or ".join(resources.types)
+            near = difflib.get_close_matches(_plain(resources.types[0]), here, n=1, cutoff=0.4)
+            hint = f"did you mean {here[near[0]].name}?" if near else "name one of these, or any"
+            names = ", ".join(kind.name for kind in cluster.types)
+            raise RequestError.at("/resources/accelerators", f"no node has {asked}; there is {names}; {hint}")
+    else:
+        kinds = sorted(here.values(), key=lambda kind: kind.memory)
+    if resources.gpu_memory:
+        least, most = gpu_memory_range(resources.gpu_memory)
+        fitting = [k for k in kinds if least <= k.memory and (most is None or k.memory <= most)]
+        if not fitting:
+            sizes = ", ".join(f"{kind.name} {kind.memory / GIB:.3g} GiB" for kind in kinds)
+            raise RequestError.at(
+                "/resources/gpu_memory",
+                f"no GPU it may use has {resources.gpu_memory}; there is {sizes}; ask for another amount",
+            )
+        kinds = fitting
+    everything = not resources.types and len(kinds) == len(here)
+    return () if everything else tuple(dict.fromkeys(kind.name for kind in kinds))
+
+
+def shape_of(resources: Resources, nodes: int, milli: int, cluster: Cluster) -> Shape:
+    """The gang: a task for each node, whole on one node. What the empty cluster could not hold is refused.
+
+    One GPU for each task and nothing else is the shape that the core's indexes are made for; more on one node
+    is a task of so many devices, since the process that runs there expects all of them at hand. A job without
+    GPUs takes one core unless it says how many, as in Slurm, so that it counts for something.
+    """
+    count = resources.count
+    if count is None:
+        count = 1 if resources.gpu_memory or milli < WHOLE else 0
+    types = accepted_types(resources, cluster) if count else ()
+    cpus = resources.cpus or (0 if count else 1_000)
+    shape = Shape(nodes, count, milli, types=types, cpus=cpus, memory=resources.memory or 0)
+    if reason := never_fits(shape, cluster):
+        raise NeverFits(reason)
+    if resources.topology == "require rack" and nodes > 1 and len({node.rack for node in cluster.nodes}) > 1:
+        raise RequestError.at("/resources/topology", "one rack cannot be required yet; write prefer rack")
+    return shape
+
+
+def never_fits(shape: Shape, cluster: Cluster) -> str:
+    """Why the empty cluster could not hold it, and what would; "" if it could."""
+    nodes = [n for n in cluster.nodes if not shape.each or not shape.types or n.type.name in shape.types]
+    room: dict[GpuType, int] = {}
+    for node in nodes:
+        held = node.gpus // shape.each if shape.each else shape.tasks
+        held = min(held, node.cpus // shape.cpus) if shape.cpus else held
+        held = min(held, node.memory // shape.memory) if shape.memory else held
+        room[node.type] = room.get(node.type, 0) + held
+    most = max(room.values(), default=0)
+    if most >= shape.tasks:
+        return ""
+    kind = f" {'|'.join(shape.types)}" if shape.types else ""
+    if (largest := max((n.gpus for n in nodes), default=0)) < shape.each:
+        return (
+            f"{shape.each}{kind} GPUs on one node, but the largest such node has {largest}; "
+            f"spread it, as in nodes: {-(-shape.each // max(largest, 1))} with fewer GPUs on each"
+        )
+    if (largest := max(n.cpus for n in nodes)) < shape.cpus:
+        return (
+            f"{shape.cpus / 1_000:g} CPUs on one node, but the largest has {largest / 1_000:g}; ask for fewer"
+        )
+    if (largest := max(n.memory for n in nodes)) < shape.memory:
+        return (
+            f"{shape.memory / GIB:.4g} GiB of memory on one node, "
+            f"but the largest has {largest / GIB:.4g} GiB; ask for less"
+        )
+    each = ", ".join(
+        part
+        for part in (
+            f"{shape.each}{kind} GPUs" if shape.each else "",
+            f"{shape.cpus / 1_000:g} CPUs" if shape.cpus else "",
+            f"{shape.memory / GIB:.4g} GiB" if shape.memory else "",
+        )
+        if part
+    )
+    return f"{shape.tasks} times {each} of one type, but the empty cluster has room for {most}; ask for fewer"
+
+
+def _plain(name: str) -> str:
+    return re.sub("[-_ ]", "", name).lower()

@@ -1,0 +1,114 @@
+"""A job that only takes its time: what a training would look like from outside.
+
+    python -I -S emulated.py --work SECONDS [--scale X] [--save SECONDS]
+
+works for SECONDS / X of real time in all its attempts together. Told to stop (TERM) it saves how far it came,
+for as long as its save takes, and leaves with 143; the next attempt goes on from there. Time counts from the
+attempt's recorded start, so that starting an interpreter is part of the work and does not distort it.
+
+It imports next to nothing: an emulated cluster starts thousands of these.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import signal
+else:
+    import _signal as signal
+
+USAGE = "usage: emulated.py --work SECONDS [--scale X] [--save SECONDS]"
+LONGEST_START = 60.0  # seconds; a start that lies further back, or ahead, is a clock that was set
+
+
+def options(words: list[str]) -> dict[str, float]:
+    """Numbers by name; a wrong question ends the program with 2."""
+    found = {"scale": 1.0, "save": 0.0}
+    for place in range(0, len(words), 2):
+        name = words[place].removeprefix("--")
+        try:
+            if name not in ("work", "scale", "save") or not words[place].startswith("--"):
+                raise ValueError(f"{words[place]} is unknown")
+            found[name] = float(words[place + 1])
+            if found[name] < 0 or (name == "scale" and not found[name]):
+                raise ValueError(f"{words[place]} cannot be {words[place + 1]}")
+        except (ValueError, IndexError) as problem:
+            sys.exit(_refused(str(problem)))
+    if "work" not in found:
+        sys.exit(_refused("--work is missing"))
+    return found
+
+
+def _refused(problem: str) -> int:
+    print(f"error: {problem}; {USAGE}", file=sys.stderr)
+    return 2
+
+
+def began() -> float:
+    """When the attempt began, on the clock that is never set."""
+    now = time.monotonic()
+    try:
+        ago = time.time() - float(os.environ.get("DOVETAIL_STARTED_AT", ""))
+    except ValueError:
+        return now
+    return now - ago if 0.0 <= ago < LONGEST_START else now
+
+
+def saved(file: str) -> float:
+    """Seconds of work that earlier attempts saved."""
+    try:
+        with open(file, encoding="ascii") as text:
+            return float(text.read())
+    except (OSError, ValueError):
+        return 0.0
+
+
+def save(file: str, done: float) -> None:
+    """The whole number or the one before."""
+    with open(file + ".new", "w", encoding="ascii") as text:
+        text.write(f"{done:.6f}\n")
+    os.replace(file + ".new", file)
+
+
+def main(words: list[str]) -> int:
+    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
+    asked = options(words)
+    scale, start = asked["scale"], began()
+    folder = os.environ.get("DOVETAIL_CHECKPOINT_DIR", "")
+    file = os.path.join(folder, "emulated.progress")
+    before = saved(file) if folder else 0.0
+    name = os.environ.get("DOVETAIL_JOB_ID", "?") + " attempt " + os.environ.get("DOVETAIL_ATTEMPT", "?")
+    print(f"start {name}: {before:.3f} of {asked['work']:.3f} s done", flush=True)
+    left = (asked["work"] - before) / scale
+    told = None
+    while told is None and (pause := start + left - time.monotonic()) > 0:
+        told = signal.sigtimedwait([signal.SIGTERM], pause)
+    if told is None:
+        _finished()
+        print(f"end {name}: {asked['work']:.3f} s done", flush=True)
+        return 0
+    done = min(before + (time.monotonic() - start) * scale, asked["work"])
+    if folder and (os.environ.get("RANK") or os.environ.get("NODE_RANK") or "0") == "0":
+        time.sleep(asked["save"] / scale)
+        save(file, done)
+    print(f"stopped {name}: {done:.3f} of {asked['work']:.3f} s done", flush=True)
+    return 128 + signal.SIGTERM
+
+
+def _finished() -> None:
+    """Say so, in case it is told to stop at the same moment."""
+    run = os.environ.get("DOVETAIL_RUN_DIR")
+    if run:
+        try:
+            with open(os.path.join(run, "finished"), "w", encoding="ascii") as file:
+                file.write("finished\n")
+        except OSError:
+            pass
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

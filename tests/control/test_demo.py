@@ -1,0 +1,65 @@
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+
+from dovetail.control import tables
+from dovetail.control.demo import ACTS, check_room, start_demo
+from dovetail.control.plane import Plane
+from dovetail.control.serve import Wanted, plane_up
+from dovetail.control.states import State
+from dovetail.model.cluster import parse_cluster
+from dovetail.model.errors import InputError
+
+PATIENCE = 240.0
+JOBS = len(ACTS) + 5  # an array of six among them
+
+
+def rows_of(plane: Plane) -> list[Any]:
+    with plane.store.reading() as connection:
+        return list(connection.execute(sa.select(tables.jobs).order_by(tables.jobs.c.seq)))
+
+
+def test_the_demo_plays_to_its_end_and_shows_what_it_promises(tmp_path: Path) -> None:
+    with plane_up(Wanted(folder=tmp_path / "state", virtual="2x4:A100", port=0)) as up:
+        start_demo(up)
+        until = time.monotonic() + PATIENCE
+        while len(rows := rows_of(up.plane)) < JOBS or not all(State(row.state).final for row in rows):
+            assert time.monotonic() < until, [(row.name, row.state, row.reason) for row in rows]
+            time.sleep(0.2)
+        preempted = sum(up.plane.stats().preemptions.values())
+        shares = {share.tenant: share for share in up.plane.shares()}
+        with up.plane.store.reading() as connection:
+            attempts = connection.execute(sa.select(tables.attempts)).all()
+
+    assert [(row.name, row.state) for row in rows if row.state != State.COMPLETED] == []
+    assert preempted >= 2
+    jobs = {row.name: row for row in rows if row.array is None}
+    assert jobs["pretrain"].restarts >= 1  # it had borrowed, and the owner came
+    assert jobs["explore"].restarts >= 1  # it was in the way of a higher priority
+    assert jobs["finetune"].restarts == jobs["hotfix"].restarts == 0
+    assert jobs["finetune"].started_at < jobs["pretrain"].started_at  # the second time
+    assert jobs["evaluate"].first_started_at >= jobs["pretrain"].ended_at
+    first = next(a for a in attempts if a.job == jobs["pretrain"].id and a.epoch == 1)
+    assert first.placement.count('"node"') == 2
+    assert (shares["research"].quota, shares["product"].quota) == (4, 4)
+    sweep = sorted(
+        [(row.started_at, 1) for row in rows if row.array] + [(row.ended_at, -1) for row in rows if row.array]
+    )
+    running = peak = 0
+    for _, change in sweep:
+        running += change
+        peak = max(peak, running)
+    assert peak == 2
+
+
+def test_a_cluster_that_is_too_small_is_told_so() -> None:
+    for enough in ("2x4:A100", "1x8:H100", "64x8"):
+        check_room(parse_cluster(enough))
+    for small in ("1x4:A100", "8x1", "4x2", "1x5:A100,1x3:V100"):
+        with pytest.raises(InputError, match="the demo needs 8 GPUs"):
+            check_room(parse_cluster(small))
