@@ -9,6 +9,7 @@ from dovetail.model.job import Job, Traits
 from dovetail.model.units import WHOLE
 
 if TYPE_CHECKING:
+    from dovetail.core.exits import Place
     from dovetail.core.queue import Entry
 
 Saved = tuple[Any, ...]
@@ -28,7 +29,7 @@ class ActiveJob:
         "epoch",
         "estimate",
         "executed",
-        "exit_key",
+        "exit",
         "fails",
         "filed",
         "first_start",
@@ -79,7 +80,7 @@ class ActiveJob:
         self.forgiven = 0
         self.filed: Entry | None = None
         self.timer: tuple[int, int, ActiveJob] | None = None
-        self.exit_key: Any = None  # where it stands among those who leave (core.exits)
+        self.exit: Place | None = None  # where it was put among those who leave (core.exits)
         self.awaiting: set[str] | None = None  # whose devices it waits for, once granted
         # what a draft may change, and `save` keeps:
         self.spots: Spots | None = None

@@ -8,14 +8,14 @@ given them meanwhile is started then, so stops come before starts whatever the e
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from heapq import heappop, heappush
 from typing import NamedTuple, cast
 
 from dovetail.core.active import WAITING_SINCE, ActiveJob, Saved
 from dovetail.core.draft import ANYBODY, Draft, More, Note
-from dovetail.core.exits import Exits
+from dovetail.core.exits import LONGEST_WAIT, Exits, Place
 from dovetail.core.queue import Queue
 from dovetail.core.room import Room
+from dovetail.core.timers import Timers
 from dovetail.model.action import Action, Answer, Rent, Resize, SetPower, Start, Stop
 from dovetail.model.cluster import Cluster
 from dovetail.model.errors import NeverFits, PlanError
@@ -36,7 +36,8 @@ from dovetail.model.event import (
 )
 from dovetail.model.grant import FULL, Spots, load_of
 from dovetail.model.job import Job, Shape
-from dovetail.model.view import JobView, Key, Policy, Reservation
+from dovetail.model.units import MINUTE
+from dovetail.model.view import JobView, Policy, Reservation
 
 _new = tuple.__new__  # a step and a start at every turn: their own constructors take twice as long
 
@@ -113,7 +114,7 @@ class Core:
         limited = any(tenant.limit is not None for tenant in cluster.tenants.values())
         # A tenant at its limit holds up only its own: then its jobs are filed apart.
         self.queue = Queue(policy.order.key, policy.group or (_tenant if limited else None))
-        self.exits = Exits(self.room)
+        self.exits = Exits(self.room, self._exit)
         self.jobs: dict[str, ActiveJob] = {}
         self.running: dict[str, ActiveJob] = {}
         self.used: dict[str, int] = {}
@@ -131,7 +132,7 @@ class Core:
         self._quantum = policy.quantum
         self._round_due: int | None = None
         self._review_at: int | None = None
-        self._timers: list[tuple[int, int, ActiveJob]] = []
+        self._timers = Timers(policy.quantum or MINUTE)
         self._releasing: dict[str, Spots] = {}  # devices that a stopping job has not let go of yet
         self._heirs: dict[str, list[ActiveJob]] = {}  # who was given them meanwhile
         self._rests: ActiveJob | bool = False
@@ -395,15 +396,18 @@ class Core:
         return time + -time % quantum
 
     def _next_alarm(self) -> int | None:
-        timers = self._timers
-        while timers and timers[0][2].timer is not timers[0]:
-            heappop(timers)
-        times = [t for t in (self._review_at, self._round_due) if t is not None]
-        if timers:
-            times.append(self.wake(timers[0][0]))
+        at = self._timers.first()
+        if at is not None:
+            at = self.wake(at)
+        review, due = self._review_at, self._round_due
+        if review is not None and (at is None or review < at):
+            at = review
+        if due is not None and (at is None or due < at):
+            at = due
         if self.holds:
-            times.append(min(until for _, until in self.holds.values()))
-        return min(times) if times else None
+            ends = min(until for _, until in self.holds.values())
+            at = ends if at is None or ends < at else at
+        return at
 
     # -- what a policy sees besides the attributes
 
@@ -443,16 +447,19 @@ class Core:
                 self.used[name] = self.used.get(name, 0) + held
         else:
             self.used[tenant] = self.used.get(tenant, 0) + held
-        yields = self._yields
-        if yields is not None:
-            spared = self._spares and not job.spec.traits.preemptible
-            self.exits.add(job, None if spared else yields(job, self.now))
+        if self._yields is not None:
+            moved = self.exits.moved
+            moved.append(job)
+            if len(moved) > LONGEST_WAIT:
+                self.exits.settle()
 
-    def _exit_key(self, job: ActiveJob) -> Key | None:
+    def _exit(self, job: ActiveJob) -> Place | None:
         """Where it stands among those who leave; nobody displaces one who may not be preempted."""
+        if self.running.get(job.id) is not job:
+            return None
         assert self._yields is not None
         spared = self._spares and not job.spec.traits.preemptible
-        return None if spared else self._yields(job, self.now)
+        return (None if spared else self._yields(job, self.now), cast("Spots", job.spots))
 
     def leave(self, job: ActiveJob) -> None:
         """A job holds its spots no more."""
@@ -465,7 +472,7 @@ class Core:
         else:
             self.used[tenant] -= held
         if self._yields is not None:
-            self.exits.remove(job)
+            self.exits.moved.append(job)
 
     def within_limits(self, job: ActiveJob, more: int) -> bool:
         """Whether its tenant and all above may hold so much more."""
@@ -584,8 +591,7 @@ class Core:
                     self.queue.push(job, self.now)
                     self.arrived.append(job)
                 elif job.awaiting is not None and self._yields is not None:
-                    self.exits.remove(job)
-                    self.exits.add(job, self._exit_key(job))
+                    self.exits.moved.append(job)
         self._released(job_id, actions)
 
     def _released(self, job_id: str, actions: list[Action]) -> None:
@@ -602,12 +608,10 @@ class Core:
         job = self.jobs.get(job_id)
         if job is None or job.epoch != epoch or job.spots is None or job.awaiting is not None:
             return
-        if self._yields is not None:
-            self.exits.remove(job)
         job.settle(time)
         job.done, job.rate = fact
         if self._yields is not None:
-            self.exits.add(job, self._exit_key(job))
+            self.exits.moved.append(job)
         if self._until is not None:
             self._arm(job)
         self.moved = True
@@ -641,8 +645,7 @@ class Core:
             self.queue.push(job, self.now)
             self.arrived.append(job)
         elif self._yields is not None:
-            self.exits.remove(job)
-            self.exits.add(job, self._exit_key(job))
+            self.exits.moved.append(job)
         self.moved = True
         self._rests = False
 
@@ -687,8 +690,7 @@ class Core:
             return
         if at <= now:
             raise PlanError(f"the order of job {job.id} would change at {at}, which is not after now, {now}")
-        job.timer = timer = (at, job.seq, job)
-        heappush(self._timers, timer)
+        self._timers.set(job, at)
 
     def _ring(self, now: int) -> None:
         """Let those whose moment has come change their place, and end holds."""
@@ -697,14 +699,14 @@ class Core:
             self.moved = True
             self._rests = False
         timers = self._timers
-        while timers and timers[0][0] <= now:
-            entry = heappop(timers)
-            at, _, job = entry
-            if job.timer is entry:
-                self._turn(job, at)
-        for owner in [owner for owner, (_, until) in self.holds.items() if until <= now]:
-            self.room.give(self.holds.pop(owner)[0])
-            self.moved = True
+        while (at := timers.first()) is not None and at <= now:
+            self._turn(timers.pop()[2], at)
+        if self.holds:
+            for owner in [owner for owner, (_, until) in self.holds.items() if until <= now]:
+                spots = self.holds.pop(owner)[0]
+                self.room.give(spots)
+                self.exits.touched(spots)
+                self.moved = True
 
     def _turn(self, job: ActiveJob, at: int) -> None:
         order = self._order
@@ -717,8 +719,7 @@ class Core:
             self.queue.push(job, self.now)
             self.arrived.append(job)
         elif self._yields is not None:
-            self.exits.remove(job)
-            self.exits.add(job, self._exit_key(job))
+            self.exits.moved.append(job)
         self._arm(job)
         self.moved = True
 
@@ -760,13 +761,11 @@ class Core:
                 continue
             old, old_terms = saved[0], saved[1]
             if old == new and old_terms == job.terms:
-                if self._yields is not None:
-                    self.exits.remove(job)
                 turn = job.turn
                 job.restore(saved)  # stopped and put back: nothing happened
                 job.turn = turn
                 if self._yields is not None:
-                    self.exits.add(job, self._exit_key(job))
+                    self.exits.moved.append(job)
                 continue
             if job.awaiting is not None:  # it had not started yet: only the grant changes
                 job.awaiting = None
@@ -880,8 +879,7 @@ class Core:
                     self.queue.remove(job)
                     self.queue.push(job, self.now)
                 elif self._yields is not None:
-                    self.exits.remove(job)
-                    self.exits.add(job, self._exit_key(job))
+                    self.exits.moved.append(job)
 
     def fork(self) -> Core:
         """A core with the same state and future; what happens to one does not happen to the other."""
@@ -904,8 +902,7 @@ class Core:
             if job.spots is None:
                 twin.queue.push(job, self.now)
             if job.timer is not None:
-                job.timer = (job.timer[0], job.seq, job)
-                heappush(twin._timers, job.timer)
+                twin._timers.set(job, job.timer[0])
         for other, heirs in self._heirs.items():
             twin._heirs[other] = [copies[job.id] for job in heirs if job.id in copies]
         rests = self._rests

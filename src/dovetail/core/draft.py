@@ -207,6 +207,7 @@ class Draft:
                 f"{owner} cannot hold spots until {until}: that is past, or it holds some already"
             )
         self._core.room.take(spots)
+        self._core.exits.touched(spots)
         holds[owner] = (spots, until)
 
     def release(self, owner: str) -> None:
@@ -214,7 +215,9 @@ class Draft:
         holds = self._more().holds
         if owner in holds or owner not in self._core.holds:
             raise PlanError(f"{owner} holds nothing that could be released")
-        self._core.room.give(self._core.holds[owner][0])
+        spots = self._core.holds[owner][0]
+        self._core.room.give(spots)
+        self._core.exits.touched(spots)
         holds[owner] = None
 
     def power(self, node: int, on: bool) -> None:
@@ -249,6 +252,7 @@ class Draft:
         for kept in holds.values():
             if kept is not None:
                 core.room.give(kept[0])
+                core.exits.touched(kept[0])
         for job in self.touched:
             if job.spots is not None:
                 core.leave(job)
@@ -273,6 +277,7 @@ class Draft:
         for owner, kept in holds.items():
             if kept is None:
                 core.room.take(core.holds[owner][0], back=True)
+                core.exits.touched(core.holds[owner][0])
         self.touched = {}
         self.more = None
 

@@ -131,6 +131,14 @@ class Room:
             for kind in self.kinds(types):
                 yield from numbers(self._buckets[kind][count])
 
+    def having(self, kind: int, free: int) -> int:
+        """The open nodes of a type with at least so many free devices, as a bit set."""
+        nodes = 0
+        if self._filled[kind] >> free:
+            for bucket in self._buckets[kind][free:]:
+                nodes |= bucket
+        return nodes
+
     def best(self, shape: Shape, avoid: int = 0) -> Spots | None:
         """The fewest nodes this gang can be on, best fit; None if that is not free now."""
         if shape.plain:

@@ -11,7 +11,6 @@ import base64
 import pickle
 from collections.abc import Mapping
 from dataclasses import asdict
-from heapq import heappush
 from typing import Any, cast
 
 from dovetail.core.active import ActiveJob
@@ -117,8 +116,7 @@ def restored(taken: Mapping[str, Any], cluster: Cluster, policy: Policy, seed: i
         if job.spots is None:
             core.queue.push(job, core.now)
         if (at := timers[job.id]) is not None:
-            job.timer = (at, job.seq, job)
-            heappush(core._timers, job.timer)
+            core._timers.set(job, at)
     for other, heirs in taken["heirs"].items():
         core._heirs[other] = [jobs[job] for job in heirs if job in jobs]
     rests = taken["rests"]

@@ -95,7 +95,7 @@ def easy(order: Order = arrival, depth: int | None = None) -> Discipline:
         if relief is None:  # no whole GPUs, or its nodes are not there
             return around(view, plan, ranked(view), reservations=1)
         plan.deny(head, "Resources")
-        shadow = max(relief.key[0] if relief.key else now, now)
+        shadow = now if relief.key is None else max(relief.key, now)
         promised = view.calendar.get(head.id)
         if promised is None or (promised.start, promised.nodes) != (shadow, relief.nodes):
             for other in view.calendar:
