@@ -4,7 +4,7 @@ One index for two questions. Preemption: whom must I stop so that this shape fit
 first? Backfill: when do enough devices fall free for it, taking those who end first? Both ask, for each node,
 how far down an order one must go until `want` devices are free there, and then for the best of the nodes.
 The answer for a node changes only when a job comes or goes on it, so it is kept in a heap for each size asked
-for, and worked out again, when that size is asked for, for the nodes that were touched since.
+for, and worked out again, for all sizes at once, for the nodes that were touched since.
 
 Most jobs come and go while nobody asks. So the core only says who moved (`moved`), and their places are
 looked up when a question comes; who came and went in between costs nothing.
@@ -12,8 +12,8 @@ looked up when a question comes; who came and went in between costs nothing.
 
 from __future__ import annotations
 
-from bisect import bisect_left, insort
-from collections.abc import Callable, Iterable, Sequence
+from bisect import insort
+from collections.abc import Callable, Collection, Iterable, Sequence
 from heapq import heapify, heappop, heappush
 from typing import TYPE_CHECKING, cast
 
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from dovetail.core.room import Room
 
 
-LONGEST_LOG = 100_000
 LONGEST_WAIT = 10_000  # who moved is kept alive by that: so many are enough
 
 Place = tuple[Key | None, Spots]  # a running job's key (None: it never leaves for others), and where it runs
@@ -55,18 +54,19 @@ class _Ladder:
     Those that have them free now are not on it: the room knows them.
     """
 
-    __slots__ = ("heap", "now", "seen")
+    __slots__ = ("heap", "idle", "now", "want")
 
-    def __init__(self) -> None:
+    def __init__(self, want: int, nodes: int) -> None:
+        self.want = want
         self.heap: list[tuple[Key, int]] = []
-        self.now: dict[int, Key] = {}  # the valid key of each node
-        self.seen = -1  # how much of the log it knows; -1: it must look at every node
+        self.now: list[Key | None] = [None] * nodes  # the valid key of each node; None: it is not on it
+        self.idle = 0  # nodes looked at for it since it was last asked
 
 
 class Exits:
     """Keeps who leaves when; asked with `relief`."""
 
-    __slots__ = ("_at", "_freed", "_ladders", "_log", "_place", "_room", "moved")
+    __slots__ = ("_at", "_ladders", "_place", "_room", "_touched", "moved")
 
     def __init__(self, room: Room, place: Callable[[ActiveJob], Place | None] | None = None) -> None:
         self._room = room
@@ -74,11 +74,8 @@ class Exits:
         self.moved: list[ActiveJob] = []  # who came, went or changed its place since the last question
         # (key, minus its number, devices, job), the first to leave first
         self._at: list[list[tuple[Key, int, int, ActiveJob]]] = [[] for _ in room.cluster.nodes]
-        # For each node, device by device, the key up to which all must leave until so many are free; those
-        # that are free already first, with None. No list: to be worked out.
-        self._freed: list[list[Key | None] | None] = [None] * len(room.cluster.nodes)
-        self._log: list[int] = []  # nodes in the order in which they were touched
-        self._ladders: dict[int, dict[int, _Ladder]] = {}  # type -> devices wanted -> ladder
+        self._touched: set[int] = set()  # nodes that the ladders do not know yet
+        self._ladders: list[dict[int, _Ladder]] = [{} for _ in room.cluster.types]  # by devices wanted
 
     def settle(self) -> None:
         """Look up where those who moved stand now."""
@@ -97,39 +94,22 @@ class Exits:
     def add(self, job: ActiveJob, key: Key | None) -> None:
         """A job runs now; a key of None says that it never leaves for others."""
         spots: Spots = job.spots  # type: ignore[assignment]  # it runs
-        if len(spots) == 1:
-            node, devices, share, _, _ = spots[0]
-            self._log.append(node)
-            self._freed[node] = None
-            if key is not None and devices and share == WHOLE:
-                insort(self._at[node], (key, -job.seq, devices.bit_count(), job))
-            return
-        counts: dict[int, int] = {}
-        for node, devices, share, _, _ in spots:
-            self._log.append(node)
-            self._freed[node] = None
-            if key is not None and devices and share == WHOLE:  # a shared device is not free when one leaves
-                counts[node] = counts.get(node, 0) + devices.bit_count()
-        for node, count in counts.items():
-            insort(self._at[node], (key, -job.seq, count, job))
+        for node, count in _counts(spots):
+            self._touched.add(node)
+            if key is not None and count:
+                insort(self._at[node], (key, -job.seq, count, job))
 
     def _remove(self, job: ActiveJob, place: Place) -> None:
         """It does not run there any more."""
         key, spots = place
-        for spot in spots:
-            node = spot[0]
-            self._log.append(node)
-            self._freed[node] = None
-            if key is not None:
-                rows = self._at[node]
-                i = bisect_left(rows, (key, -job.seq))
-                if i < len(rows) and rows[i][3] is job:
-                    del rows[i]
+        for node, count in _counts(spots):
+            self._touched.add(node)
+            if key is not None and count:
+                self._at[node].remove((key, -job.seq, count, job))
 
     def touch(self, node: int) -> None:
         """The node's capacity changed."""
-        self._log.append(node)
-        self._freed[node] = None
+        self._touched.add(node)
 
     def touched(self, spots: Spots) -> None:
         """Something else than a job took or gave these."""
@@ -236,54 +216,65 @@ class Exits:
     def _top(self, ladder: _Ladder) -> tuple[Key, int] | None:
         heap, valid = ladder.heap, ladder.now
         while heap:
-            key, node = heap[0]
-            if node in valid and valid[node] == key:
-                return heap[0]
+            key, node = top = heap[0]
+            if valid[node] == key:
+                return top
             heappop(heap)
         return None
 
     def _refreshed(self, kind: int, want: int) -> _Ladder:
         """The ladder for so many devices, with the nodes looked at again that were touched since."""
-        ladder = self._ladders.setdefault(kind, {}).get(want)
-        if ladder is None:
-            ladder = self._ladders[kind][want] = _Ladder()
-        log = self._log
-        if len(log) > LONGEST_LOG:
-            log.clear()
-            for ladders in self._ladders.values():
-                for other in ladders.values():
-                    other.seen = -1
-        if ladder.seen != len(log):
-            nodes: Iterable[int] = range(len(self._at)) if ladder.seen < 0 else set(log[ladder.seen :])
-            ladder.seen = len(log)
-            self._climb(ladder, kind, want, nodes)
-        return ladder
+        touched = self._touched
+        if touched:
+            for other, ladders in enumerate(self._ladders):
+                if ladders:
+                    self._climb(other, list(ladders.values()), touched)
+                    for ladder in list(ladders.values()):
+                        ladder.idle += len(touched)
+                        if ladder.idle > 8 * len(self._at):  # to begin anew costs less
+                            del ladders[ladder.want]
+            touched.clear()
+        found = self._ladders[kind].get(want)
+        if found is None:
+            found = self._ladders[kind][want] = _Ladder(want, len(self._at))
+            self._climb(kind, [found], range(len(self._at)))
+        found.idle = 0
+        return found
 
-    def _climb(self, ladder: _Ladder, kind: int, want: int, nodes: Iterable[int]) -> None:
-        """How far down the order one must go on each of these nodes."""
-        room, freed, known, heap = self._room, self._freed, ladder.now, ladder.heap
-        mixed = not room.uniform
+    def _climb(self, kind: int, ladders: Collection[_Ladder], nodes: Iterable[int]) -> None:
+        """How far down the order one must go on each of these nodes, for each number of devices."""
+        room, at = self._room, self._at
+        mixed, free_on = not room.uniform, room.free_on
+        rungs = [(ladder.want, ladder.now, ladder.heap) for ladder in ladders]
+        most = max(ladder.want for ladder in ladders)
         for node in nodes:
             if mixed and room.kind_of(node) != kind:
                 continue
-            keys = freed[node]
-            if keys is None:
-                keys = freed[node] = self._laid_out(node)
-            key = keys[want - 1] if want <= len(keys) else None
-            if key is None:  # never, or now
-                known.pop(node, None)
-            elif known.get(node) != key:
-                known[node] = key
-                heappush(heap, (key, node))
-        if len(heap) > 8 * len(known) + 64:
-            ladder.heap = [(k, n) for n, k in known.items()]
-            heapify(ladder.heap)
+            # Up to which key all must leave until 0, 1, 2... devices are free; None: they are, or never will.
+            keys: list[Key | None] = [None] * (free_on(node).bit_count() + 1)
+            if room.is_open(node):
+                for key, _, count, _ in at[node]:
+                    keys += (key,) * count
+            if len(keys) <= most:
+                keys += (None,) * (most + 1 - len(keys))
+            for want, known, heap in rungs:
+                key = keys[want]
+                if known[node] != key:
+                    known[node] = key
+                    if key is not None:
+                        heappush(heap, (key, node))
+        for ladder in ladders:
+            if len(ladder.heap) > 8 * len(at) + 64:
+                ladder.heap = [(key, node) for node, key in enumerate(ladder.now) if key is not None]
+                heapify(ladder.heap)
 
-    def _laid_out(self, node: int) -> list[Key | None]:
-        """The keys by which one device after the other falls free on a node; none if it takes no work."""
-        if not self._room.is_open(node):
-            return []
-        keys: list[Key | None] = [None] * self._room.free_on(node).bit_count()
-        for key, _, count, _ in self._at[node]:
-            keys += (key,) * count
-        return keys
+
+def _counts(spots: Spots) -> Iterable[tuple[int, int]]:
+    """Whole devices on each node; a shared one is not free when one of its holders leaves."""
+    if len(spots) == 1:
+        node, devices, share, _, _ = spots[0]
+        return ((node, devices.bit_count() if share == WHOLE else 0),)
+    counts: dict[int, int] = {}
+    for node, devices, share, _, _ in spots:
+        counts[node] = counts.get(node, 0) + (devices.bit_count() if share == WHOLE else 0)
+    return counts.items()

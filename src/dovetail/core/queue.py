@@ -8,6 +8,7 @@ valid while `job.filed is entry`.
 
 from __future__ import annotations
 
+from bisect import insort
 from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
 from heapq import heapify, heappop, heappush, heapreplace
 from typing import TYPE_CHECKING, Any, cast
@@ -35,6 +36,7 @@ class Queue:
         "_least",
         "_next",
         "_one",
+        "_ranks",
         "_stale",
         "need",
         "size",
@@ -47,6 +49,8 @@ class Queue:
         self._group = group
         self._lanes: dict[Shape, dict[Hashable, Heap]] = {}
         self._flat: list[tuple[Shape, Hashable, Heap, int]] = []  # the same heaps in one row, with needs
+        # The lanes once more, those that need least first.
+        self._ranks: list[tuple[int, int, Shape, dict[Hashable, Heap]]] = []
         self._one: Heap | None = []  # all of them, until somebody asks for shapes
         self.size = 0
         self._stale = 0
@@ -93,6 +97,7 @@ class Queue:
         lane = self._lanes.get(job.shape)
         if lane is None:
             lane = self._lanes[job.shape] = {}
+            insort(self._ranks, (job.need, job.seq, job.shape, lane))
         group = None if self._group is None else self._group(job)
         heap = lane.get(group)
         if heap is None:
@@ -112,7 +117,8 @@ class Queue:
         if not size:
             self.need = self._next = FAR
             if self._one is None:
-                self._one, self._lanes, self._flat, self._stale = [], {}, [], 0  # back to one heap
+                self._one, self._stale = [], 0  # back to one heap
+                self._lanes, self._flat, self._ranks = {}, [], []
                 return
         self._stale += 1
         if self._stale > 10_000 and self._stale > 4 * self.size:
@@ -161,16 +167,27 @@ class Queue:
             self._part()
         found: list[Shape] = []
         least = FAR
-        for shape, _, heap, need in self._flat:
-            while heap and heap[0][2].filed is not heap[0]:
-                heappop(heap)
-                self._stale -= 1
-            if heap:
-                least = min(least, need)
-                if need <= level and (fits is None or fits(shape)) and shape not in found:
-                    found.append(shape)
+        empty = 0
+        for need, _, shape, lane in self._ranks:
+            if need > level and least != FAR:
+                break
+            for heap in lane.values():
+                while heap and heap[0][2].filed is not heap[0]:
+                    heappop(heap)
+                    self._stale -= 1
+                if heap:
+                    break
+                empty += 1
+            else:
+                continue
+            if least == FAR:
+                least = need
+            if need <= level and (fits is None or fits(shape)):
+                found.append(shape)
         self.need = self._next = least
         self._least = None
+        if empty > 16:
+            self._tidy()
         return found
 
     def _part(self) -> None:
@@ -278,6 +295,7 @@ class Queue:
                 if not lane:
                     del self._lanes[shape]
         self._flat = [row for row in self._flat if row[2]]
+        self._ranks = [rank for rank in self._ranks if rank[3]]
 
     def _sweep(self) -> None:
         if self._one is not None:
