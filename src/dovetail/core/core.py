@@ -12,7 +12,7 @@ from typing import NamedTuple, cast
 
 from dovetail.core.active import WAITING_SINCE, ActiveJob, Saved
 from dovetail.core.draft import ANYBODY, Draft, More, Note
-from dovetail.core.exits import LONGEST_WAIT, Exits, Place
+from dovetail.core.exits import LONGEST_WAIT, Exits
 from dovetail.core.queue import Queue
 from dovetail.core.room import Room
 from dovetail.core.timers import Timers
@@ -37,7 +37,7 @@ from dovetail.model.event import (
 from dovetail.model.grant import FULL, Spots, load_of
 from dovetail.model.job import Job, Shape
 from dovetail.model.units import MINUTE
-from dovetail.model.view import JobView, Policy, Reservation
+from dovetail.model.view import JobView, Key, Policy, Reservation
 
 _new = tuple.__new__  # a step and a start at every turn: their own constructors take twice as long
 
@@ -114,9 +114,9 @@ class Core:
         limited = any(tenant.limit is not None for tenant in cluster.tenants.values())
         # A tenant at its limit holds up only its own: then its jobs are filed apart.
         self.queue = Queue(policy.order.key, policy.group or (_tenant if limited else None))
-        self.exits = Exits(self.room, self._exit)
         self.jobs: dict[str, ActiveJob] = {}
         self.running: dict[str, ActiveJob] = {}
+        self.exits = Exits(self.room, self.running, self._exit_key)
         self.used: dict[str, int] = {}
         self.arrived: list[ActiveJob] = []
         self.moved = False
@@ -453,13 +453,12 @@ class Core:
             if len(moved) > LONGEST_WAIT:
                 self.exits.settle()
 
-    def _exit(self, job: ActiveJob) -> Place | None:
+    def _exit_key(self, job: ActiveJob) -> Key | None:
         """Where it stands among those who leave; nobody displaces one who may not be preempted."""
-        if self.running.get(job.id) is not job:
-            return None
         assert self._yields is not None
-        spared = self._spares and not job.spec.traits.preemptible
-        return (None if spared else self._yields(job, self.now), cast("Spots", job.spots))
+        if self._spares and not job.spec.traits.preemptible:
+            return None
+        return self._yields(job, self.now)
 
     def leave(self, job: ActiveJob) -> None:
         """A job holds its spots no more."""

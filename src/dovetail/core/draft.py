@@ -273,7 +273,9 @@ class Draft:
             elif not waited:
                 core.queue.push(job, core.now)
         if self.displaces:
-            core.running = dict(sorted(core.running.items(), key=lambda item: item[1].turn))
+            before = sorted(core.running.items(), key=lambda item: item[1].turn)
+            core.running.clear()
+            core.running.update(before)
         for owner, kept in holds.items():
             if kept is None:
                 core.room.take(core.holds[owner][0], back=True)

@@ -13,8 +13,9 @@ looked up when a question comes; who came and went in between costs nothing.
 from __future__ import annotations
 
 from bisect import insort
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from heapq import heapify, heappop, heappush
+from types import MappingProxyType
 from typing import TYPE_CHECKING, cast
 
 from dovetail.model.grant import Spots
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 
 LONGEST_WAIT = 10_000  # who moved is kept alive by that: so many are enough
 
-Place = tuple[Key | None, Spots]  # a running job's key (None: it never leaves for others), and where it runs
+Place = tuple[Key | None, Spots | None]  # a running job's key, and where it runs
 
 
 class Relief:
@@ -66,11 +67,17 @@ class _Ladder:
 class Exits:
     """Keeps who leaves when; asked with `relief`."""
 
-    __slots__ = ("_at", "_ladders", "_place", "_room", "_touched", "moved")
+    __slots__ = ("_at", "_ladders", "_place", "_room", "_running", "_touched", "moved")
 
-    def __init__(self, room: Room, place: Callable[[ActiveJob], Place | None] | None = None) -> None:
+    def __init__(
+        self,
+        room: Room,
+        running: Mapping[str, ActiveJob] = MappingProxyType({}),
+        place: Callable[[ActiveJob], Key | None] = lambda job: None,
+    ) -> None:
         self._room = room
-        self._place = place  # where a job stands now; None: it does not run
+        self._running = running
+        self._place = place  # the key of a running job; None: it never leaves for others
         self.moved: list[ActiveJob] = []  # who came, went or changed its place since the last question
         # (key, minus its number, devices, job), the first to leave first
         self._at: list[list[tuple[Key, int, int, ActiveJob]]] = [[] for _ in room.cluster.nodes]
@@ -79,10 +86,10 @@ class Exits:
 
     def settle(self) -> None:
         """Look up where those who moved stand now."""
-        moved, place = self.moved, self._place
-        assert place is not None
+        moved, place, running = self.moved, self._place, self._running
         for job in moved:
-            new, old = place(job), job.exit
+            old = job.exit
+            new = (place(job), job.spots) if running.get(job.id) is job else None
             if new != old:
                 if old is not None:
                     self._remove(job, old)
@@ -93,8 +100,7 @@ class Exits:
 
     def add(self, job: ActiveJob, key: Key | None) -> None:
         """A job runs now; a key of None says that it never leaves for others."""
-        spots: Spots = job.spots  # type: ignore[assignment]  # it runs
-        for node, count in _counts(spots):
+        for node, count in _counts(job.spots):
             self._touched.add(node)
             if key is not None and count:
                 insort(self._at[node], (key, -job.seq, count, job))
@@ -269,8 +275,9 @@ class Exits:
                 heapify(ladder.heap)
 
 
-def _counts(spots: Spots) -> Iterable[tuple[int, int]]:
+def _counts(spots: Spots | None) -> Iterable[tuple[int, int]]:
     """Whole devices on each node; a shared one is not free when one of its holders leaves."""
+    assert spots is not None
     if len(spots) == 1:
         node, devices, share, _, _ = spots[0]
         return ((node, devices.bit_count() if share == WHOLE else 0),)
