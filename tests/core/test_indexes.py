@@ -9,14 +9,14 @@ from dovetail.core.active import ActiveJob
 from dovetail.core.exits import Exits
 from dovetail.core.queue import Queue
 from dovetail.core.room import Room
-from dovetail.model.cluster import Cluster, Node
-from dovetail.model.grant import FULL
+from dovetail.model.cluster import Cluster, GpuType, Node
+from dovetail.model.grant import FULL, Spots, load_of
 from dovetail.model.job import Job, gang
 from dovetail.testing.suite import searched
 
 
 def made(seq: int, gpus: int = 1, arrived: int = 0, tenant: str = "") -> ActiveJob:
-    return ActiveJob(Job(f"j{seq}", arrived, gang(gpus), 1, 1, tenant=tenant), seq)
+    return ActiveJob(Job(f"j{seq}", arrived, gang(gpus), 1, 1, tenant=tenant), seq, gpus)
 
 
 @given(moves=st.lists(st.tuples(st.integers(0, 12), st.integers(1, 3), st.integers(0, 4)), max_size=40))
@@ -34,6 +34,7 @@ def test_the_queue_is_a_sorted_list(moves: list[tuple[int, int, int]]) -> None:
             queue.push(inside[seq], 0)
         ranked = sorted(inside.values(), key=lambda job: (job.arrived_at, job.seq))
         assert len(queue) == len(ranked)
+        assert queue.need <= min((job.need for job in ranked), default=queue.need)
         assert queue.head() is (ranked[0] if ranked else None)
         unskipped = [job for job in ranked if job.shape != gang(1)]
         assert queue.head({gang(1)}) is (unskipped[0] if unskipped else None)
@@ -41,6 +42,29 @@ def test_the_queue_is_a_sorted_list(moves: list[tuple[int, int, int]]) -> None:
         assert list(queue.walk()) == sorted(heads.values(), key=lambda job: (job.arrived_at, job.seq))
         assert {shape.gpus for shape in queue.shapes()} == {job.gpus for job in ranked}
         assert set(queue) == set(ranked)
+
+
+@given(
+    sizes=st.lists(st.tuples(st.integers(1, 4), st.booleans()), min_size=1, max_size=5),
+    taken=st.lists(st.tuples(st.integers(1, 9), st.booleans()), max_size=30),
+)
+@searched(150)
+def test_below_its_need_nothing_fits(sizes: list[tuple[int, bool]], taken: list[tuple[int, bool]]) -> None:
+    """Whatever is taken and given back: a shape that needs more than the room's level is not to be placed."""
+    room = Room(
+        Cluster(tuple(Node(f"n{i}", n, GpuType("A" if a else "B")) for i, (n, a) in enumerate(sizes)))
+    )
+    held: list[Spots] = []
+    for gpus, back in taken:
+        if back and held:
+            room.give(held.pop(gpus % len(held)))
+        elif (spots := room.grab(gang(gpus))) is not None:
+            held.append(spots)
+        for tasks in range(1, 17):
+            fits = room.may_fit(gang(tasks))
+            assert not fits or room.need(gang(tasks)) <= room.level
+            if room.uniform:
+                assert fits == (room.need(gang(tasks)) <= room.level)
 
 
 def test_a_walk_goes_on_behind_who_was_started() -> None:
@@ -89,8 +113,8 @@ def test_relief_is_found_where_the_last_to_leave_leaves_first(
             continue
         room.take(spots)
         job = made(seq, gpus)
-        job.begin(0, spots, FULL)
-        exits.add(job, (key,) if leaves else None)
+        job.begin(0, spots, FULL, load_of(spots))
+        exits.add(job, key if leaves else None)
         if leaves:
             stands.append((spots[0][0], key, gpus))
     if max(sizes) < want:
@@ -98,17 +122,17 @@ def test_relief_is_found_where_the_last_to_leave_leaves_first(
     keys = []
     for node in range(len(sizes)):
         free = room.free_on(node).bit_count()
-        leaving: tuple[int, ...] = ()
+        leaving: int | None = None
         for key, gpus in sorted((key, gpus) for at, key, gpus in stands if at == node):
             if free >= want:
                 break
-            free, leaving = free + gpus, (key,)
+            free, leaving = free + gpus, key
         if free >= want:
             keys.append(leaving)
     relief = exits.relief(gang(want))
     assert (relief is None) == (not keys)
     if relief is not None:
-        assert relief.key == min(keys)
+        assert relief.key == (None if None in keys else min(k for k in keys if k is not None))
         ((node, count),) = relief.nodes
         gained = sum(job.gpus for job in relief.jobs)
         assert count == want

@@ -1,10 +1,78 @@
-"""What the core defers may be told later only if nothing would have come of it."""
+"""A core that hears, and starts newcomers unasked, decides as one that is asked about everything."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass
+from typing import cast
+
+import pytest
+from hypothesis import given
+
+from dovetail.core.draft import NOBODY, Draft
+from dovetail.core.journal import step_line
+from dovetail.model.view import JobView, Order, Plan, Policy, View
 from dovetail.policies.table import POLICIES
 from dovetail.sim.run import run
 from dovetail.testing.build import cluster, job
+from dovetail.testing.invariants import watched
+from dovetail.testing.strategies import Scene, scenes
+from dovetail.testing.suite import searched
+
+
+@dataclass(frozen=True)
+class Unwelcoming:
+    """A policy that is asked about every newcomer."""
+
+    inner: Policy
+
+    @property
+    def order(self) -> Order:
+        return self.inner.order
+
+    @property
+    def group(self) -> Callable[[JobView], Hashable] | None:
+        return self.inner.group
+
+    @property
+    def quantum(self) -> int | None:
+        return self.inner.quantum
+
+    def decide(self, view: View) -> Plan:
+        plan = self.inner.decide(view)
+        cast("Draft", plan).welcomes = NOBODY
+        return plan
+
+
+@pytest.mark.parametrize("name", ["fifo", "sjf", "srtf", "priority", "backfill", "tiresias-l"])
+@given(scene=scenes())
+@searched(25)
+def test_a_standing_order_is_what_the_policy_would_do(name: str, scene: Scene) -> None:
+    """The same journal with and without: also in rounds, where newcomers start before the policy is asked."""
+
+    def lines(policy: Policy) -> list[str]:
+        result = watched(policy, scene.cluster, scene.jobs, incidents=scene.incidents, check=False)
+        return [step_line(step) for step in result.steps]
+
+    assert lines(POLICIES.make(name)) == lines(Unwelcoming(POLICIES.make(name)))
+
+
+def test_a_newcomer_does_not_pass_a_strict_queue() -> None:
+    """Fifo welcomes while nobody waits; a small job behind a wide one that does not fit has to wait."""
+    jobs = [
+        job("long", gpus=2, seconds=1000),
+        job("wide", gpus=4, seconds=100, at=1),
+        job("small", gpus=1, seconds=10, at=2),
+    ]
+    assert run(jobs, cluster(nodes=1, gpus=4), POLICIES.make("fifo")).start("small") == 1100
+    assert run(jobs, cluster(nodes=1, gpus=4), POLICIES.make("sjf")).start("small") == 2
+
+
+def test_newcomers_of_one_instant_start_in_order() -> None:
+    """Both fit alone: the shorter is first, though it comes second."""
+    jobs = [job("longer", gpus=3, seconds=100, at=1), job("shorter", gpus=3, seconds=50, at=1)]
+    result = run(jobs, cluster(nodes=1, gpus=4), POLICIES.make("sjf"))
+    assert (result.start("shorter"), result.start("longer")) == (1, 51)
 
 
 def test_an_arrival_that_goes_before_a_stuck_head_is_heard_at_once() -> None:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from dovetail.model.grant import FULL, Spots, Terms, load_of
-from dovetail.model.job import Job, Shape, Traits
+from dovetail.model.grant import FULL, Spots, Terms
+from dovetail.model.job import Job, Traits
 from dovetail.model.units import WHOLE
 
 if TYPE_CHECKING:
+    from dovetail.core.exits import Place
     from dovetail.core.queue import Entry
 
 Saved = tuple[Any, ...]
@@ -28,7 +29,7 @@ class ActiveJob:
         "epoch",
         "estimate",
         "executed",
-        "exit_key",
+        "exit",
         "fails",
         "filed",
         "first_start",
@@ -37,6 +38,7 @@ class ActiveJob:
         "held",
         "id",
         "live_at",
+        "need",
         "priority",
         "promise",
         "rate",
@@ -57,12 +59,13 @@ class ActiveJob:
         "waiting_since",
     )
 
-    def __init__(self, spec: Job, seq: int) -> None:
+    def __init__(self, spec: Job, seq: int, need: int) -> None:
         self.spec = spec
         self.id = spec.id
         self.seq = seq
-        self.shape: Shape = spec.shape
-        self.gpus: int = spec.shape.gpus
+        self.need = need  # it fits only where the room has this level (Room.level)
+        self.shape = shape = spec.shape
+        self.gpus = shape.gpus
         self.arrived_at = spec.arrived_at
         self.estimate = spec.estimate
         self.tenant = spec.tenant
@@ -77,7 +80,7 @@ class ActiveJob:
         self.forgiven = 0
         self.filed: Entry | None = None
         self.timer: tuple[int, int, ActiveJob] | None = None
-        self.exit_key: Any = None  # where it stands among those who leave (core.exits)
+        self.exit: Place | None = None  # where it was put among those who leave (core.exits)
         self.awaiting: set[str] | None = None  # whose devices it waits for, once granted
         # what a draft may change, and `save` keeps:
         self.spots: Spots | None = None
@@ -127,7 +130,7 @@ class ActiveJob:
 
     def copy(self) -> ActiveJob:
         """The same job, filed nowhere."""
-        twin = ActiveJob(self.spec, self.seq)
+        twin = ActiveJob(self.spec, self.seq, self.need)
         twin.restore(self.save())
         for name in ("epoch", "fails", "first_start", "forgiven", "priority", "promise", "stage", "stops"):
             setattr(twin, name, getattr(self, name))
@@ -135,12 +138,11 @@ class ActiveJob:
         twin.awaiting = None if self.awaiting is None else set(self.awaiting)
         return twin
 
-    def begin(self, now: int, spots: Spots, terms: Terms) -> None:
-        """Hold these spots from now on."""
+    def begin(self, now: int, spots: Spots, terms: Terms, held: int) -> None:
+        """Hold these spots, so many milli-GPUs in all, from now on."""
         self.spots = spots
         self.terms = terms
-        spot = spots[0]
-        self.held = spot[1].bit_count() * spot[2] if len(spots) == 1 and spot[2] > 0 else load_of(spots)
+        self.held = held
         self.since = self.started_at = now
         self.rate = 1.0
         self.live_at = now + self.spec.traits.checkpoint.restore if self.epoch else now

@@ -8,14 +8,14 @@ given them meanwhile is started then, so stops come before starts whatever the e
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from heapq import heappop, heappush
 from typing import NamedTuple, cast
 
 from dovetail.core.active import WAITING_SINCE, ActiveJob, Saved
-from dovetail.core.draft import Draft, More, Note
-from dovetail.core.exits import Exits
+from dovetail.core.draft import ANYBODY, Draft, More, Note
+from dovetail.core.exits import LONGEST_WAIT, Exits
 from dovetail.core.queue import Queue
 from dovetail.core.room import Room
+from dovetail.core.timers import Timers
 from dovetail.model.action import Action, Answer, Rent, Resize, SetPower, Start, Stop
 from dovetail.model.cluster import Cluster
 from dovetail.model.errors import NeverFits, PlanError
@@ -34,14 +34,12 @@ from dovetail.model.event import (
     SUBMITTED,
     Event,
 )
-from dovetail.model.grant import Spots
+from dovetail.model.grant import FULL, Spots, load_of
 from dovetail.model.job import Job, Shape
+from dovetail.model.units import MINUTE
 from dovetail.model.view import JobView, Key, Policy, Reservation
 
 _new = tuple.__new__  # a step and a start at every turn: their own constructors take twice as long
-
-# What a shell may keep back until it has something else to tell, for nothing would come of it.
-NOTHING, DEPARTURES, ARRIVALS = range(3)
 
 
 class Step(NamedTuple):
@@ -58,30 +56,36 @@ class Core:
     """The state of a cluster, and the policy that runs it. Policies see it as a `View`."""
 
     __slots__ = (
+        "_calm",
         "_clocked",
         "_closed",
         "_draft",
-        "_ever",
         "_heirs",
         "_limits",
         "_lines",
+        "_needs",
         "_notes",
         "_order",
+        "_owed",
         "_quantum",
         "_releasing",
         "_rests",
         "_review_at",
         "_round_due",
         "_seq",
+        "_spares",
+        "_stuck",
         "_timers",
         "_tree",
         "_turns",
+        "_until",
+        "_welcomes",
         "_yields",
         "alarm",
         "arrived",
         "calendar",
         "cluster",
-        "defers",
+        "decisions",
         "exits",
         "holds",
         "hopeful",
@@ -110,9 +114,9 @@ class Core:
         limited = any(tenant.limit is not None for tenant in cluster.tenants.values())
         # A tenant at its limit holds up only its own: then its jobs are filed apart.
         self.queue = Queue(policy.order.key, policy.group or (_tenant if limited else None))
-        self.exits = Exits(self.room)
         self.jobs: dict[str, ActiveJob] = {}
         self.running: dict[str, ActiveJob] = {}
+        self.exits = Exits(self.room, self.running, self._exit_key)
         self.used: dict[str, int] = {}
         self.arrived: list[ActiveJob] = []
         self.moved = False
@@ -123,21 +127,27 @@ class Core:
         self.prices: dict[int, float] = {i: node.price for i, node in enumerate(cluster.nodes)}
         self._order = policy.order
         self._yields = None if policy.order.drifts else policy.order.yields
+        self._until = policy.order.until
+        self._spares = policy.order.limit is not None  # those who may not be preempted
         self._quantum = policy.quantum
         self._round_due: int | None = None
         self._review_at: int | None = None
-        self._timers: list[tuple[int, int, ActiveJob]] = []
+        self._timers = Timers(policy.quantum or MINUTE)
         self._releasing: dict[str, Spots] = {}  # devices that a stopping job has not let go of yet
         self._heirs: dict[str, list[ActiveJob]] = {}  # who was given them meanwhile
         self._rests: ActiveJob | bool = False
         self._clocked = policy.order.until is not None
         self.alarm: int | None = None  # call `handle` then, if nothing happens before
-        self.defers = NOTHING
+        self.decisions = 0  # how often the policy was asked
+        self._owed: list[Action] = []  # what followed from things heard, and no step has told yet
+        self._calm = False  # the policy rests, and surely nobody who waits fits
+        self._stuck: ActiveJob | None = None  # the policy rests until this one may fit
+        self._welcomes = 0
         self._seq = 0
         self._notes: list[Note] | None = None
         self._turns = 0  # how often somebody began to hold something
         self._draft: Draft | None = None  # the last one handed out
-        self._ever: dict[Shape, bool] = {}
+        self._needs: dict[Shape, int] = {}
         self._lines: dict[str, tuple[str, ...]] = {}
         self._limits = {t.name: t.limit * 1000 for t in cluster.tenants.values() if t.limit is not None}
         self._closed: dict[int, str] = {}
@@ -151,22 +161,43 @@ class Core:
         if now < self.now:
             raise ValueError(f"time went back from {self.now} to {now}")
         self.now = now
+        self._calm = False
         self.number = number = self.number + 1
         actions: list[Action] = []
+        if self._owed:
+            actions, self._owed = self._owed, actions
+        quantum, rests = self._quantum, self._rests
+        gathers = (  # of a round's newcomers, those who come first start unasked
+            quantum is not None
+            and self._welcomes == ANYBODY
+            and rests is False
+            and not now % quantum
+            and not self._releasing
+        )
+        newcomers: list[Event] = []
         for event in events:
             kind = event[1]
             if kind == SUBMITTED:
-                self._submitted(event[4], event[3])
+                if gathers:
+                    newcomers.append(event)
+                else:
+                    self._submitted(event[4], event[3])
             elif kind == FINISHED:
                 self._over(event[0], event[2], event[3], None, actions)
             else:
                 self._apply(event, actions)
         if self._clocked:
             self._ring(now)
-        rests = self._rests
+        if gathers and self._releasing:
+            for event in newcomers:
+                self._submitted(event[4], event[3])
+        elif gathers:
+            welcomed = self._gather(newcomers)
+            if newcomers or self.moved or self.arrived:
+                self._decide_after(welcomed, now, actions)
+                return _new(Step, (number, now, events, True, actions))
+        rests = self._rests  # it may have been roused
         if not (self.moved or self.arrived) if rests is False else not self._worth_asking(rests):
-            if rests is True:
-                self.defers = NOTHING
             if self._clocked:
                 self.alarm = self._next_alarm()
             return _new(Step, (number, now, events, False, actions))
@@ -174,25 +205,78 @@ class Core:
             self._round_due = now - now % self._quantum + self._quantum
             self.alarm = self._next_alarm()
             return _new(Step, (number, now, events, False, actions))
+        self._decide(now, actions)
+        return _new(Step, (number, now, events, True, actions))
+
+    def _gather(self, newcomers: list[Event]) -> list[Action]:
+        """Start a round's newcomers in order, up to the first that does not fit or goes behind one who waits.
+
+        The others wait, and the policy is asked.
+        """
+        now, queue, actions = self.now, self.queue, list[Action]()
+        fresh = []
+        for event in newcomers:
+            spec: Job = event[4]
+            need = self._needs.get(spec.shape)
+            self.jobs[spec.id] = job = ActiveJob(spec, self._seq, self._need(spec) if need is None else need)
+            self._seq += 1
+            job.epoch = event[3]
+            fresh.append((self._order.key(job, now), job.seq, job))
+        fresh.sort()
+        head = queue.head()
+        first = None if head is None else head.filed
+        for place, entry in enumerate(fresh):
+            job = entry[2]
+            shape = job.shape
+            if (first is not None and first < entry) or (spots := self.room.grab(shape)) is None:
+                for _, _, job in fresh[place:]:
+                    queue.push(job, now)
+                    self.arrived.append(job)
+                    if self._order.turns_waiting:
+                        self._arm(job)
+                break
+            job.begin(now, spots, FULL, shape.load if shape.plain else load_of(spots))
+            self.enter(job)
+            self._set_off(job, actions)
+        return actions
+
+    def _decide_after(self, welcomed: list[Action], now: int, actions: list[Action]) -> None:
+        """Let the policy decide for those who wait, if somebody does; stops go before all starts."""
+        if not self.queue.size:
+            self.decisions += 1
+            self._review_at = self._round_due = self.hopeful = None
+            self.alarm = self._next_alarm()
+            self.arrived = []
+            self.moved = False
+            actions += welcomed
+            return
+        told = len(actions)
+        try:
+            self._decide(now, actions)
+        except BaseException:
+            self._owed += welcomed
+            raise
+        while told < len(actions) and type(actions[told]) is not Start:
+            told += 1
+        actions[told:told] = welcomed
+
+    def _decide(self, now: int, actions: list[Action]) -> None:
         try:
             draft: Draft = self.policy.decide(self)  # type: ignore[assignment]  # ours, handed out as a plan
         except BaseException:
             if self._draft is not None:
                 self._draft.undo()
             raise
+        self.decisions += 1
         self.memory = draft.memory
         if draft.displaces or self._releasing:
             self._enact(draft.touched, actions)
         else:
-            for job in draft.touched:
-                self._issue(job, actions)
+            for job in draft.touched:  # they waited, and start now
+                self._set_off(job, actions)
         if draft.more is not None:
             self._commit_more(draft.more, actions)
         self._rests = rests = draft.rests
-        if rests is True:
-            self.defers = NOTHING if len(self.queue) else DEPARTURES
-        else:
-            self.defers = ARRIVALS if rests is not False and self._order.fifo else NOTHING
         if draft.review_at is not None:
             if draft.review_at <= now:
                 raise PlanError(f"a review at {draft.review_at} is not after now, {now}")
@@ -204,26 +288,105 @@ class Core:
         self.arrived = []
         self.moved = False
         self.hopeful = None
-        return _new(Step, (number, now, events, True, actions))
+        # Proved by the bounds alone: some policies rest though somebody fits whom they hold back.
+        self._calm = rests is True and not self._clocked and self.queue.need > self.room.level
+        self._stuck = rests if type(rests) is ActiveJob and not self._clocked else None
+        self._welcomes = draft.welcomes
+
+    def hear(self, event: Event, more: bool) -> Step | None:
+        """The same as `handle` for one event at its own time, but no step where nothing comes of it.
+
+        While a policy rests most events are none of its business, and cost little this way. Nothing is
+        decided while `more` of this instant is to come. Rounds are the business of `handle` alone.
+        """
+        now = self.now = event[0]
+        kind = event[1]
+        if kind == FINISHED:
+            self._over(now, event[2], event[3], None, self._owed)
+            if self._calm:
+                if self.queue.need > self.room.level and not self._owed:
+                    return None
+                self._calm = False
+            elif self._stuck is not None:
+                first = self._stuck
+                if first.need > self.room.level and first.filed is not None and not self._owed:
+                    return None
+            elif self._welcomes and not self.queue.size and not self._owed and not self._clocked:
+                self.moved = False  # nobody waits: nothing to decide, and nothing to look at again
+                return None
+        elif kind == SUBMITTED:
+            spec: Job = event[4]
+            if self._calm:
+                need = self._needs.get(spec.shape)
+                if need is not None and need <= self.room.level:
+                    if self._welcomes and not more and (self._welcomes == ANYBODY or not self.queue.size):
+                        return self._welcomed(event, need)
+                    need = None
+                self._submitted(spec, event[3])
+                if need is not None:
+                    return None
+                self._calm = False
+            elif self._stuck is not None and self._order.fifo:
+                self._submitted(spec, event[3])
+                return None
+            elif self._welcomes and not (more or self.moved or self.arrived or self._clocked):
+                need = self._needs.get(spec.shape)
+                if (
+                    need is not None
+                    and need <= self.room.level
+                    and (self._welcomes == ANYBODY or not self.queue.size)
+                ):
+                    return self._welcomed(event, need)
+                self._submitted(spec, event[3])
+            else:
+                self._submitted(spec, event[3])
+        else:
+            self._calm = False
+            self._apply(event, self._owed)
+        return None if more else self.handle(now, [])
+
+    def _welcomed(self, event: Event, need: int) -> Step | None:
+        """A newcomer that fits starts at once, as the policy would have it."""
+        spec: Job = event[4]
+        shape = spec.shape
+        spots = self.room.grab(shape)
+        if spots is None:  # types differ, and those with room are not its own
+            self._submitted(spec, event[3])
+            return self.handle(event[0], [])
+        job = ActiveJob(spec, self._seq, need)
+        self._seq += 1
+        job.epoch = event[3]
+        self.jobs[spec.id] = job
+        job.begin(event[0], spots, FULL, shape.load if shape.plain else load_of(spots))
+        self.enter(job)
+        actions: list[Action] = []
+        self._set_off(job, actions)
+        self.number += 1
+        self.decisions += 1
+        return _new(Step, (self.number, event[0], [event], True, actions))
 
     def _worth_asking(self, rests: ActiveJob | bool) -> bool:
         """Whether a policy that rests might start something now."""
-        if rests is True:
-            waiting = len(self.queue)
-            if not waiting:
-                return False
-            if waiting == len(self.arrived):
-                return True
-            if not self.moved:  # nothing fell free: only newcomers can fit
-                may_fit = self.room.may_fit
-                self.hopeful = [
-                    shape for shape in {job.shape: None for job in self.arrived} if may_fit(shape)
-                ]
-                return bool(self.hopeful)
-            self.hopeful = self.queue.shapes_that(self.room.may_fit, *self.room.reach())
-            return bool(self.hopeful)
-        first = self.queue.head()
-        return first is None or first is not rests or self.room.may_fit(first.shape)
+        queue, room = self.queue, self.room
+        if rests is not True:
+            first = queue.head()
+            return first is None or first is not rests or room.may_fit(first.shape)
+        arrived = self.arrived
+        if queue.size == len(arrived):
+            return queue.size > 0
+        if not self.moved:  # nothing fell free: only newcomers can fit
+            self.hopeful = []
+            for job in arrived:
+                if job.need <= room.level and job.shape not in self.hopeful and room.may_fit(job.shape):
+                    self.hopeful.append(job.shape)
+        else:
+            if queue.need <= room.level:
+                self.hopeful = queue.fitting(room.level, None if room.uniform else room.may_fit)
+                if self.hopeful:
+                    return True
+            self._calm = not self._clocked and queue.need > room.level
+            return False
+        return bool(self.hopeful)
 
     def wake(self, time: int) -> int:
         """When the core wants to hear of something that happens at `time`: then, or at the round's end."""
@@ -233,15 +396,18 @@ class Core:
         return time + -time % quantum
 
     def _next_alarm(self) -> int | None:
-        timers = self._timers
-        while timers and timers[0][2].timer is not timers[0]:
-            heappop(timers)
-        times = [t for t in (self._review_at, self._round_due) if t is not None]
-        if timers:
-            times.append(self.wake(timers[0][0]))
+        at = self._timers.first()
+        if at is not None:
+            at = self.wake(at)
+        review, due = self._review_at, self._round_due
+        if review is not None and (at is None or review < at):
+            at = review
+        if due is not None and (at is None or due < at):
+            at = due
         if self.holds:
-            times.append(min(until for _, until in self.holds.values()))
-        return min(times) if times else None
+            ends = min(until for _, until in self.holds.values())
+            at = ends if at is None or ends < at else at
+        return at
 
     # -- what a policy sees besides the attributes
 
@@ -282,14 +448,17 @@ class Core:
         else:
             self.used[tenant] = self.used.get(tenant, 0) + held
         if self._yields is not None:
-            self.exits.add(job, self._exit_key(job))
+            moved = self.exits.moved
+            moved.append(job)
+            if len(moved) > LONGEST_WAIT:
+                self.exits.settle()
 
     def _exit_key(self, job: ActiveJob) -> Key | None:
         """Where it stands among those who leave; nobody displaces one who may not be preempted."""
         assert self._yields is not None
-        if job.spec.traits.preemptible or self._order.limit is None:
-            return self._yields(job, self.now)
-        return None
+        if self._spares and not job.spec.traits.preemptible:
+            return None
+        return self._yields(job, self.now)
 
     def leave(self, job: ActiveJob) -> None:
         """A job holds its spots no more."""
@@ -302,7 +471,7 @@ class Core:
         else:
             self.used[tenant] -= held
         if self._yields is not None:
-            self.exits.remove(job)
+            self.exits.moved.append(job)
 
     def within_limits(self, job: ActiveJob, more: int) -> bool:
         """Whether its tenant and all above may hold so much more."""
@@ -342,23 +511,28 @@ class Core:
 
     def _submitted(self, spec: Job, epoch: int) -> None:
         shape = spec.shape
-        fits = self._ever.get(shape)
-        if fits is None:
-            fits = self._ever[shape] = self.room.ever(shape)
-        if not fits:
+        need = self._needs.get(shape)
+        if need is None:
+            need = self._need(spec)
+        self.jobs[spec.id] = job = ActiveJob(spec, self._seq, need)
+        self._seq += 1
+        job.epoch = epoch  # 0, unless it was here before
+        self.queue.push(job, self.now)
+        self.arrived.append(job)
+        if self._order.turns_waiting:
+            self._arm(job)
+
+    def _need(self, spec: Job) -> int:
+        """The level of room that its shape needs, worked out once; what can never be served is refused."""
+        shape = spec.shape
+        if not self.room.ever(shape):
             kind = f" of {'|'.join(shape.types)}" if shape.types else ""
             raise NeverFits(
                 f"job {spec.id} asks for {shape.gpus} GPUs{kind}, "
                 f"which the empty cluster of {self.cluster.gpus} GPUs cannot hold; give it a larger cluster"
             )
-        job = ActiveJob(spec, self._seq)
-        self._seq += 1
-        job.epoch = epoch  # 0, unless it was here before
-        self.jobs[spec.id] = job
-        self.queue.push(job, self.now)
-        self.arrived.append(job)
-        if self._order.turns_waiting:
-            self._arm(job)
+        need = self._needs[shape] = self.room.need(shape)
+        return need
 
     def _over(self, time: int, job_id: str, epoch: int, failure: object, actions: list[Action]) -> None:
         job = self.jobs.get(job_id)
@@ -407,7 +581,7 @@ class Core:
                 self.queue.push(job, self.now)
                 self.arrived.append(job)
                 self.moved = True
-                if self._order.until is not None:
+                if self._until is not None:
                     self._arm(job)
             if job.done != kept:
                 job.done = kept
@@ -416,8 +590,7 @@ class Core:
                     self.queue.push(job, self.now)
                     self.arrived.append(job)
                 elif job.awaiting is not None and self._yields is not None:
-                    self.exits.remove(job)
-                    self.exits.add(job, self._exit_key(job))
+                    self.exits.moved.append(job)
         self._released(job_id, actions)
 
     def _released(self, job_id: str, actions: list[Action]) -> None:
@@ -434,13 +607,11 @@ class Core:
         job = self.jobs.get(job_id)
         if job is None or job.epoch != epoch or job.spots is None or job.awaiting is not None:
             return
-        if self._yields is not None:
-            self.exits.remove(job)
         job.settle(time)
         job.done, job.rate = fact
         if self._yields is not None:
-            self.exits.add(job, self._exit_key(job))
-        if self._order.until is not None:
+            self.exits.moved.append(job)
+        if self._until is not None:
             self._arm(job)
         self.moved = True
 
@@ -473,8 +644,7 @@ class Core:
             self.queue.push(job, self.now)
             self.arrived.append(job)
         elif self._yields is not None:
-            self.exits.remove(job)
-            self.exits.add(job, self._exit_key(job))
+            self.exits.moved.append(job)
         self.moved = True
         self._rests = False
 
@@ -498,7 +668,7 @@ class Core:
             job.awaiting = None
             self.queue.push(job, self.now)
             self.arrived.append(job)
-            if self._order.until is not None:
+            if self._until is not None:
                 self._arm(job)
 
     def _open(self, node: int) -> None:
@@ -511,17 +681,15 @@ class Core:
 
     def _arm(self, job: ActiveJob) -> None:
         """Set the moment at which the job's place changes by itself."""
-        assert self._order.until is not None
-        at = self._order.until(job, self.now)
+        assert self._until is not None
+        now = self.now
+        at = self._until(job, now)
         if at is None:
             job.timer = None
             return
-        if at <= self.now:
-            raise PlanError(
-                f"the order of job {job.id} would change at {at}, which is not after now, {self.now}"
-            )
-        job.timer = (at, job.seq, job)
-        heappush(self._timers, job.timer)
+        if at <= now:
+            raise PlanError(f"the order of job {job.id} would change at {at}, which is not after now, {now}")
+        self._timers.set(job, at)
 
     def _ring(self, now: int) -> None:
         """Let those whose moment has come change their place, and end holds."""
@@ -530,14 +698,14 @@ class Core:
             self.moved = True
             self._rests = False
         timers = self._timers
-        while timers and timers[0][0] <= now:
-            entry = heappop(timers)
-            at, _, job = entry
-            if job.timer is entry:
-                self._turn(job, at)
-        for owner in [owner for owner, (_, until) in self.holds.items() if until <= now]:
-            self.room.give(self.holds.pop(owner)[0])
-            self.moved = True
+        while (at := timers.first()) is not None and at <= now:
+            self._turn(timers.pop()[2], at)
+        if self.holds:
+            for owner in [owner for owner, (_, until) in self.holds.items() if until <= now]:
+                spots = self.holds.pop(owner)[0]
+                self.room.give(spots)
+                self.exits.touched(spots)
+                self.moved = True
 
     def _turn(self, job: ActiveJob, at: int) -> None:
         order = self._order
@@ -550,8 +718,7 @@ class Core:
             self.queue.push(job, self.now)
             self.arrived.append(job)
         elif self._yields is not None:
-            self.exits.remove(job)
-            self.exits.add(job, self._exit_key(job))
+            self.exits.moved.append(job)
         self._arm(job)
         self.moved = True
 
@@ -593,13 +760,11 @@ class Core:
                 continue
             old, old_terms = saved[0], saved[1]
             if old == new and old_terms == job.terms:
-                if self._yields is not None:
-                    self.exits.remove(job)
                 turn = job.turn
                 job.restore(saved)  # stopped and put back: nothing happened
                 job.turn = turn
                 if self._yields is not None:
-                    self.exits.add(job, self._exit_key(job))
+                    self.exits.moved.append(job)
                 continue
             if job.awaiting is not None:  # it had not started yet: only the grant changes
                 job.awaiting = None
@@ -631,8 +796,11 @@ class Core:
                 starting.append(job)
             else:
                 self._resize(job, before[job], actions)
+        leaving = {spot[0] for spots in self._releasing.values() for spot in spots}  # from these nodes
         for job in starting:
-            if self._releasing and (blockers := self._blockers(job)):
+            spots = cast("Spots", job.spots)
+            touches = spots[0][0] in leaving if len(spots) == 1 else any(spot[0] in leaving for spot in spots)
+            if (touches or job.id in self._releasing) and (blockers := self._blockers(job)):
                 job.awaiting = blockers
                 for other in blockers:
                     self._heirs.setdefault(other, []).append(job)
@@ -641,20 +809,22 @@ class Core:
 
     def _issue(self, job: ActiveJob, actions: list[Action]) -> None:
         """Its devices are free: start it."""
-        spots: Spots = job.spots  # type: ignore[assignment]  # it has been granted some
-        now = self.now
-        if job.awaiting is not None or job.started_at != now:
+        if job.awaiting is not None or job.started_at != self.now:
             job.awaiting = None
             self.leave(job)
-            job.begin(now, spots, job.terms)
+            job.begin(self.now, cast("Spots", job.spots), job.terms, job.held)
             self.enter(job)
-        job.epoch += 1
+        self._set_off(job, actions)
+
+    def _set_off(self, job: ActiveJob, actions: list[Action]) -> None:
+        """It holds its devices since this instant: tell it to start."""
+        job.epoch = epoch = job.epoch + 1
         if job.first_start is None:
-            job.first_start = now
+            job.first_start = self.now
         if self.calendar:
             self.calendar.pop(job.id, None)
-        actions.append(_new(Start, (job.id, job.epoch, spots, job.terms)))
-        if self._order.until is not None:
+        actions.append(_new(Start, (job.id, epoch, job.spots, job.terms)))
+        if self._until is not None:
             self._arm(job)
 
     def _resize(self, job: ActiveJob, saved: Saved, actions: list[Action]) -> None:
@@ -667,7 +837,7 @@ class Core:
         job.live_at = max(job.live_at, self.now) + job.spec.traits.checkpoint.resize
         self.enter(job)
         actions.append(Resize(job.id, job.epoch, cast("Spots", spots), terms))
-        if self._order.until is not None:
+        if self._until is not None:
             self._arm(job)
 
     def _blockers(self, job: ActiveJob) -> set[str]:
@@ -708,8 +878,7 @@ class Core:
                     self.queue.remove(job)
                     self.queue.push(job, self.now)
                 elif self._yields is not None:
-                    self.exits.remove(job)
-                    self.exits.add(job, self._exit_key(job))
+                    self.exits.moved.append(job)
 
     def fork(self) -> Core:
         """A core with the same state and future; what happens to one does not happen to the other."""
@@ -732,13 +901,13 @@ class Core:
             if job.spots is None:
                 twin.queue.push(job, self.now)
             if job.timer is not None:
-                job.timer = (job.timer[0], job.seq, job)
-                heappush(twin._timers, job.timer)
+                twin._timers.set(job, job.timer[0])
         for other, heirs in self._heirs.items():
             twin._heirs[other] = [copies[job.id] for job in heirs if job.id in copies]
         rests = self._rests
         twin._rests = rests if isinstance(rests, bool) else copies.get(rests.id, rests)
-        twin._clocked, twin.alarm, twin.defers = self._clocked, self.alarm, self.defers
+        twin._clocked, twin.alarm, twin.decisions = self._clocked, self.alarm, self.decisions
+        twin._owed, twin._welcomes = list(self._owed), self._welcomes
         twin.arrived = [copies[job.id] for job in self.arrived if job.id in copies]
         for node in self._closed:
             twin.room.close(node)

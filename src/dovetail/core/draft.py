@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     from dovetail.core.core import Core
 
 
+NOBODY, ALONE, ANYBODY = range(3)  # which newcomers start unasked, if they fit
+
+
 class Note(NamedTuple):
     """Why a job was not started, as the policy or the room said it."""
 
@@ -53,6 +56,7 @@ class Draft:
         "review_at",
         "room",
         "touched",
+        "welcomes",
     )
 
     def __init__(self, core: Core, notes: list[Note] | None = None) -> None:
@@ -65,6 +69,7 @@ class Draft:
         self.more: More | None = None
         self.rests: ActiveJob | bool = False
         self.displaces = False
+        self.welcomes = NOBODY
 
     @property
     def used(self) -> Mapping[str, int]:
@@ -73,7 +78,7 @@ class Draft:
     def start(self, job: JobView, spots: Spots | None = None, terms: Terms = FULL) -> bool:
         """Give a waiting job these spots, or the best; False if there is no room or its tenant is full."""
         mine: ActiveJob = job  # type: ignore[assignment]  # the core's own, handed out as a view
-        core = self._core
+        core, touched = self._core, self.touched
         if mine.filed is None:
             raise PlanError(f"job {job.id} cannot be started: it does not wait")
         if core.limited and not core.within_limits(
@@ -81,21 +86,22 @@ class Draft:
         ):
             return self.deny(job, "QOSMaxGRESPerUser", f"tenant {mine.tenant} is at its limit")
         if spots is None:
-            spots = core.room.grab(mine.shape)
+            shape = mine.shape
+            spots = core.room.grab(shape)
             if spots is None:
                 return self.deny(job, "Resources") if self.notes is not None else False
+            held = shape.load if shape.plain else load_of(spots)
         else:
             devices = spots[0][1].bit_count() if len(spots) == 1 else devices_of(spots)
             if devices > mine.gpus or mine.shape.types:
                 self._check(mine, spots)
-            before = self.touched.get(
-                mine, 0
-            )  # it may go back to where it was, though that be drained by now
+            before = touched.get(mine, 0)  # it may go back to where it was, though that be drained by now
             core.room.take(spots, back=not isinstance(before, int) and before[0] == spots)
-        if mine not in self.touched:
-            self.touched[mine] = mine.waiting_since
+            held = load_of(spots)
+        if mine not in touched:
+            touched[mine] = mine.waiting_since
         core.queue.remove(mine)
-        mine.begin(core.now, spots, terms)
+        mine.begin(core.now, spots, terms, held)
         core.enter(mine)
         return True
 
@@ -155,6 +161,13 @@ class Draft:
         """
         self.rests = True if on is None else cast("ActiveJob", on)
 
+    def welcome(self, *, past: bool) -> None:
+        """Unless something else happens, let a newcomer that fits start at once, packed.
+
+        `past` those who wait, or only if nobody does. While nobody waits there is nothing to decide.
+        """
+        self.welcomes = NOBODY if self._core.limited else ANYBODY if past else ALONE
+
     def deny(self, job: JobView, reason: str, detail: str = "") -> bool:
         """Say why a job is passed over; kept only when somebody asks."""
         if self.notes is not None:
@@ -194,6 +207,7 @@ class Draft:
                 f"{owner} cannot hold spots until {until}: that is past, or it holds some already"
             )
         self._core.room.take(spots)
+        self._core.exits.touched(spots)
         holds[owner] = (spots, until)
 
     def release(self, owner: str) -> None:
@@ -201,7 +215,9 @@ class Draft:
         holds = self._more().holds
         if owner in holds or owner not in self._core.holds:
             raise PlanError(f"{owner} holds nothing that could be released")
-        self._core.room.give(self._core.holds[owner][0])
+        spots = self._core.holds[owner][0]
+        self._core.room.give(spots)
+        self._core.exits.touched(spots)
         holds[owner] = None
 
     def power(self, node: int, on: bool) -> None:
@@ -236,6 +252,7 @@ class Draft:
         for kept in holds.values():
             if kept is not None:
                 core.room.give(kept[0])
+                core.exits.touched(kept[0])
         for job in self.touched:
             if job.spots is not None:
                 core.leave(job)
@@ -256,10 +273,13 @@ class Draft:
             elif not waited:
                 core.queue.push(job, core.now)
         if self.displaces:
-            core.running = dict(sorted(core.running.items(), key=lambda item: item[1].turn))
+            before = sorted(core.running.items(), key=lambda item: item[1].turn)
+            core.running.clear()
+            core.running.update(before)
         for owner, kept in holds.items():
             if kept is None:
                 core.room.take(core.holds[owner][0], back=True)
+                core.exits.touched(core.holds[owner][0])
         self.touched = {}
         self.more = None
 

@@ -8,10 +8,12 @@ valid while `job.filed is entry`.
 
 from __future__ import annotations
 
+from bisect import insort
 from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
 from heapq import heapify, heappop, heappush, heapreplace
 from typing import TYPE_CHECKING, Any, cast
 
+from dovetail.core.room import FAR
 from dovetail.model.job import Shape
 from dovetail.model.view import JobView, Key
 
@@ -25,7 +27,20 @@ Heap = list[Entry]
 class Queue:
     """The jobs that wait, ready to be asked for in order."""
 
-    __slots__ = ("_first", "_flat", "_group", "_key", "_lanes", "_one", "_size", "_stale")
+    __slots__ = (
+        "_first",
+        "_flat",
+        "_group",
+        "_key",
+        "_lanes",
+        "_least",
+        "_next",
+        "_one",
+        "_ranks",
+        "_stale",
+        "need",
+        "size",
+    )
 
     def __init__(
         self, key: Callable[[JobView, int], Key], group: Callable[[JobView], Hashable] | None = None
@@ -33,14 +48,21 @@ class Queue:
         self._key = key
         self._group = group
         self._lanes: dict[Shape, dict[Hashable, Heap]] = {}
-        self._flat: list[tuple[Shape, Hashable, Heap]] = []  # the same heaps in one row
+        self._flat: list[tuple[Shape, Hashable, Heap, int]] = []  # the same heaps in one row, with needs
+        # The lanes once more, those that need least first.
+        self._ranks: list[tuple[int, int, Shape, dict[Hashable, Heap]]] = []
         self._one: Heap | None = []  # all of them, until somebody asks for shapes
-        self._size = 0
+        self.size = 0
         self._stale = 0
+        # Nobody who waits fits a room below this level (Room.level). It may be too low: whoever goes takes
+        # along only what it alone needed, and `fitting` finds the true one.
+        self.need = FAR
+        self._least: Entry | None = None  # who needs least, while that is known, and
+        self._next = FAR  # what the others need at least
         self._first: Entry | None = None  # the head of all, while it is known
 
     def __len__(self) -> int:
-        return self._size
+        return self.size
 
     def __iter__(self) -> Iterator[ActiveJob]:
         for entry in self._one or ():
@@ -53,9 +75,14 @@ class Queue:
                         yield entry[2]
 
     def push(self, job: ActiveJob, now: int) -> None:
-        entry = (self._key(job, now), job.seq, job)
-        job.filed = entry
-        self._size += 1
+        job.filed = entry = (self._key(job, now), job.seq, job)
+        self.size += 1
+        need = job.need
+        if need < self._next:
+            if need < self.need:
+                self._next, self.need, self._least = self.need, need, entry
+            else:
+                self._next = need
         one = self._one
         if one is not None:
             heappush(one, entry)
@@ -70,28 +97,36 @@ class Queue:
         lane = self._lanes.get(job.shape)
         if lane is None:
             lane = self._lanes[job.shape] = {}
+            insort(self._ranks, (job.need, job.seq, job.shape, lane))
         group = None if self._group is None else self._group(job)
         heap = lane.get(group)
         if heap is None:
             heap = lane[group] = []
-            self._flat.append((job.shape, group, heap))
+            self._flat.append((job.shape, group, heap, job.need))
         heappush(heap, entry)
 
     def remove(self, job: ActiveJob) -> None:
-        if job.filed is self._first:
-            self._first = None
+        entry = job.filed
         job.filed = None
-        self._size -= 1
-        if not self._size and self._one is None:
-            self._one, self._lanes, self._flat, self._stale = [], {}, [], 0  # back to one heap
-            return
+        if entry is self._first:
+            self._first = None
+        if entry is self._least:
+            self.need = self._next
+            self._least = None
+        self.size = size = self.size - 1
+        if not size:
+            self.need = self._next = FAR
+            if self._one is None:
+                self._one, self._stale = [], 0  # back to one heap
+                self._lanes, self._flat, self._ranks = {}, [], []
+                return
         self._stale += 1
-        if self._stale > 10_000 and self._stale > 4 * self._size:
+        if self._stale > 10_000 and self._stale > 4 * self.size:
             self._sweep()
 
     def head(self, skip: Collection[Shape] = ()) -> ActiveJob | None:
         """The first of all whose shape is not to be skipped."""
-        if not self._size:
+        if not self.size:
             return None
         one = self._one
         if one is not None:
@@ -105,7 +140,7 @@ class Queue:
             return self._first[2]
         best: Entry | None = None
         empty = 0
-        for shape, _, heap in self._flat:
+        for shape, _, heap, _ in self._flat:
             if skip and shape in skip:
                 continue
             while heap:
@@ -126,21 +161,33 @@ class Queue:
             self._first = best
         return best[2]
 
-    def shapes_that(self, fits: Callable[[Shape], bool], block: int, wide: bool) -> list[Shape]:
-        """The shapes somebody waits for that fit; `block` and `wide` (Room.reach) sort most of them out."""
+    def fitting(self, level: int, fits: Callable[[Shape], bool] | None) -> list[Shape]:
+        """The shapes somebody waits for that need no more than this level, and fit."""
         if self._one is not None:
             self._part()
         found: list[Shape] = []
-        if self._group is None:
-            for shape, _, heap in self._flat:
-                if heap and (wide or shape.tasks <= block or not shape.plain) and fits(shape):
-                    self._peel(heap)
-                    if heap:
-                        found.append(shape)
-        else:
-            for shape in tuple(self._lanes):
-                if (wide or shape.tasks <= block or not shape.plain) and fits(shape) and self.groups(shape):
-                    found.append(shape)
+        least = FAR
+        empty = 0
+        for need, _, shape, lane in self._ranks:
+            if need > level and least != FAR:
+                break
+            for heap in lane.values():
+                while heap and heap[0][2].filed is not heap[0]:
+                    heappop(heap)
+                    self._stale -= 1
+                if heap:
+                    break
+                empty += 1
+            else:
+                continue
+            if least == FAR:
+                least = need
+            if need <= level and (fits is None or fits(shape)):
+                found.append(shape)
+        self.need = self._next = least
+        self._least = None
+        if empty > 16:
+            self._tidy()
         return found
 
     def _part(self) -> None:
@@ -191,9 +238,24 @@ class Queue:
         if self._one is not None:
             self._part()
         heads: list[tuple[Any, Key, int, ActiveJob, Heap]] = []
-        for shape, _, heap in self._flat:
-            if shapes is not None and shape not in shapes:
-                continue
+        lanes = self._lanes
+        rows = (
+            [row[2] for row in self._flat]
+            if shapes is None
+            else [heap for shape in shapes if shape in lanes for heap in lanes[shape].values()]
+        )
+        if len(rows) == 1:  # one behind the other: nothing to rank
+            heap = rows[0]
+            last = None
+            while True:
+                while heap and heap[0][2].filed is not heap[0]:
+                    heappop(heap)
+                    self._stale -= 1
+                if not heap or heap[0][2] is last:
+                    return
+                last = heap[0][2]
+                yield last
+        for heap in rows:
             while heap and heap[0][2].filed is not heap[0]:
                 heappop(heap)
                 self._stale -= 1
@@ -226,19 +288,20 @@ class Queue:
 
     def _tidy(self) -> None:
         """Forget heaps that are empty."""
-        for shape, group, heap in self._flat:
+        for shape, group, heap, _ in self._flat:
             if not heap:
                 lane = self._lanes[shape]
                 del lane[group]
                 if not lane:
                     del self._lanes[shape]
         self._flat = [row for row in self._flat if row[2]]
+        self._ranks = [rank for rank in self._ranks if rank[3]]
 
     def _sweep(self) -> None:
         if self._one is not None:
             self._one = [entry for entry in self._one if entry[2].filed is entry]
             heapify(self._one)
-        for _, _, heap in self._flat:
+        for _, _, heap, _ in self._flat:
             heap[:] = [entry for entry in heap if entry[2].filed is entry]
             heapify(heap)
         self._stale = 0

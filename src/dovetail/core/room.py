@@ -17,6 +17,8 @@ from dovetail.model.grant import EMPTY, Spot, Spots, nodes_of, slices_of, slots_
 from dovetail.model.job import Shape
 from dovetail.model.units import WHOLE
 
+FAR = 1 << 62  # a need that no room meets
+
 
 @lru_cache(maxsize=1 << 16)
 def lowest(mask: int, count: int) -> int:
@@ -56,6 +58,8 @@ class Room:
         "_size",
         "_slots",
         "cluster",
+        "level",
+        "uniform",
     )
 
     def __init__(self, cluster: Cluster) -> None:
@@ -76,6 +80,11 @@ class Room:
             max(n for n, nodes in enumerate(b) if nodes) for b in self._buckets
         ]  # of the largest node
         self._home = [(kind, 1 << i, self._buckets[kind]) for i, kind in enumerate(self._kind)]
+        self.uniform = len(kinds) == 1  # one type of nodes: the level alone says what may fit
+        # How large the room is, on the scale of `need`: the largest block of free devices on one node; or,
+        # once a node is empty, all devices of such nodes. -1: no node is open.
+        self.level = -1
+        self._relevel()
         self._parts: dict[tuple[int, int], int] = {}  # (node, device) -> milli left
         self._slots: dict[tuple[int, int], int] = {}  # (node, device) -> free slots, once sliced
         self._kinds: dict[tuple[str, ...], tuple[int, ...]] = {}
@@ -122,6 +131,14 @@ class Room:
             for kind in self.kinds(types):
                 yield from numbers(self._buckets[kind][count])
 
+    def having(self, kind: int, free: int) -> int:
+        """The open nodes of a type with at least so many free devices, as a bit set."""
+        nodes = 0
+        if self._filled[kind] >> free:
+            for bucket in self._buckets[kind][free:]:
+                nodes |= bucket
+        return nodes
+
     def best(self, shape: Shape, avoid: int = 0) -> Spots | None:
         """The fewest nodes this gang can be on, best fit; None if that is not free now."""
         if shape.plain:
@@ -144,14 +161,20 @@ class Room:
             return None
         return self._general(shape, avoid, split=False)
 
-    def reach(self) -> tuple[int, bool]:
-        """The largest block of free devices on a node, and whether some node of its type's size is empty."""
-        filled = self._filled
-        if len(filled) == 1:
-            block = filled[0].bit_length() - 1
-            return block, block == self._size[0]
-        blocks = [bits.bit_length() - 1 for bits in filled]
-        return max(blocks), any(map(int.__eq__, blocks, self._size))
+    def need(self, shape: Shape) -> int:
+        """The level below which this shape surely does not fit packed; with one type of nodes, also from
+        which on `may_fit` says yes. What is not whole GPUs may fit at any level, -1 included.
+        """
+        if not shape.plain:
+            return -1
+        least = FAR
+        for kind in self.kinds(shape.types):
+            size = self._size[kind]
+            if shape.tasks <= size:
+                least = min(least, shape.tasks)
+            elif full := self.cuts(kind, shape.tasks).count(size):
+                least = min(least, full * size)
+        return least
 
     def may_fit(self, shape: Shape) -> bool:
         """Whether it is worth looking for the best place: a quick no for what surely does not fit packed."""
@@ -222,7 +245,7 @@ class Room:
 
     def grab(self, shape: Shape) -> Spots | None:
         """Find the best place and hold it: what most starts do, without looking anything up twice."""
-        if shape.plain and len(self._filled) == 1 and not shape.types:
+        if self.uniform and shape.plain and not shape.types:
             tasks, filled = shape.tasks, self._filled[0]
             fitting = filled >> tasks
             if fitting:
@@ -237,8 +260,13 @@ class Room:
                 self._free[node] = mask ^ picked
                 buckets[after] |= bit
                 buckets[count] = left = nodes ^ bit
-                self._filled[0] = filled | 1 << after if left else (filled | 1 << after) ^ 1 << count
+                filled |= 1 << after
+                self._filled[0] = filled if left else filled ^ 1 << count
+                if not filled >> count + 1:  # it was one of the largest blocks
+                    self._relevel()
                 return ((node, picked, WHOLE, 0, 0),)
+            if tasks <= self._size[0]:
+                return None
         spots = self.best(shape)
         if spots is not None:
             self.take(spots)
@@ -249,7 +277,18 @@ class Room:
         for node, devices, share, cpus, memory in spots:
             if share == WHOLE:
                 free = self._free[node]
-                self._move(node, free, free | devices)
+                if self._open[node]:  # `_move` written out: every job comes through here
+                    self._free[node] = freed = free | devices
+                    kind, bit, buckets = self._home[node]
+                    before, after = free.bit_count(), freed.bit_count()
+                    buckets[after] |= bit
+                    buckets[before] = left = buckets[before] ^ bit
+                    filled = self._filled[kind] | 1 << after
+                    self._filled[kind] = filled if left else filled ^ 1 << before
+                    if filled >> after == 1:  # it is one of the largest blocks
+                        self._relevel()
+                else:
+                    self._free[node] = free | devices
             else:
                 self._give_part(node, devices, share)
             if cpus or memory:
@@ -288,6 +327,22 @@ class Room:
         self._filled[kind] &= ~(1 << count)
         if self._buckets[kind][count]:
             self._filled[kind] |= 1 << count
+        self._relevel()
+
+    def _relevel(self) -> None:
+        if self.uniform:
+            block = self._filled[0].bit_length() - 1
+            if block == self._size[0]:
+                block *= self._buckets[0][block].bit_count()
+            self.level = block
+            return
+        level = -1
+        for bits, size, buckets in zip(self._filled, self._size, self._buckets, strict=True):
+            block = bits.bit_length() - 1
+            if block == size:
+                block *= buckets[size].bit_count()
+            level = max(level, block)
+        self.level = level
 
     def _move(self, node: int, old: int, new: int) -> None:
         self._free[node] = new
@@ -296,10 +351,10 @@ class Room:
             before, after = old.bit_count(), new.bit_count()
             buckets[after] |= bit
             buckets[before] = left = buckets[before] ^ bit
-            if left:
-                self._filled[kind] |= 1 << after
-            else:
-                self._filled[kind] = (self._filled[kind] | 1 << after) ^ 1 << before
+            filled = self._filled[kind] | 1 << after
+            self._filled[kind] = filled if left else filled ^ 1 << before
+            if not filled >> max(before, after) + 1:
+                self._relevel()
 
     def _overfilled(self, spot: Spot) -> str:
         node, devices, share, cpus, memory = spot

@@ -11,7 +11,6 @@ import base64
 import pickle
 from collections.abc import Mapping
 from dataclasses import asdict
-from heapq import heappush
 from typing import Any, cast
 
 from dovetail.core.active import ActiveJob
@@ -50,7 +49,7 @@ SUMS = (
 
 
 def snapshot(core: Core) -> dict[str, Any]:
-    """All that is needed to go on from here, as JSON holds it."""
+    """All that is needed to go on from here, as JSON holds it. Taken between two calls of `handle`."""
     rests = core._rests
     return {
         "version": VERSION,
@@ -64,7 +63,8 @@ def snapshot(core: Core) -> dict[str, Any]:
         "clocked": core._clocked,
         "alarm": core.alarm,
         "rests": rests if isinstance(rests, bool) else rests.id,
-        "defers": core.defers,
+        "decisions": core.decisions,
+        "welcomes": core._welcomes,
         "memory": None if core.memory is None else base64.b64encode(pickle.dumps(core.memory)).decode(),
         "nodes": [node.name for node in core.cluster.nodes],
         "calendar": {job: [r.start, r.end, r.nodes] for job, r in core.calendar.items()},
@@ -107,7 +107,7 @@ def restored(taken: Mapping[str, Any], cluster: Cluster, policy: Policy, seed: i
     core._releasing = {job: _spots(spots) for job, spots in taken["releasing"].items()}
     for spots, _ in core.holds.values():
         core.room.take(spots)
-    jobs = {read["spec"]["id"]: _job_from_json(read) for read in taken["jobs"]}
+    jobs = {read["spec"]["id"]: _job_from_json(core, read) for read in taken["jobs"]}
     core.jobs = jobs
     for job_id in taken["running"]:
         _hold(core, jobs[job_id])
@@ -116,13 +116,13 @@ def restored(taken: Mapping[str, Any], cluster: Cluster, policy: Policy, seed: i
         if job.spots is None:
             core.queue.push(job, core.now)
         if (at := timers[job.id]) is not None:
-            job.timer = (at, job.seq, job)
-            heappush(core._timers, job.timer)
+            core._timers.set(job, at)
     for other, heirs in taken["heirs"].items():
         core._heirs[other] = [jobs[job] for job in heirs if job in jobs]
     rests = taken["rests"]
     core._rests = rests if isinstance(rests, bool) else jobs.get(rests, False)
-    core._clocked, core.alarm, core.defers = taken["clocked"], taken["alarm"], taken["defers"]
+    core._clocked, core.alarm = taken["clocked"], taken["alarm"]
+    core.decisions, core._welcomes = taken["decisions"], taken["welcomes"]
     core.arrived = [jobs[job] for job in taken["arrived"] if job in jobs]
     for node in core._closed:
         core.room.close(node)
@@ -164,7 +164,7 @@ def moved_to(
     core._releasing = {
         job: spots for job, read in taken["releasing"].items() if (spots := there(_spots(read))) is not None
     }
-    jobs = {read["spec"]["id"]: _job_from_json(read) for read in taken["jobs"]}
+    jobs = {read["spec"]["id"]: _job_from_json(core, read) for read in taken["jobs"]}
     core.jobs = {job.id: job for job in jobs.values() if core.room.ever(job.shape)}
     for job_id in taken["running"]:
         job = core.jobs.get(job_id)
@@ -218,8 +218,9 @@ def _hold(core: Core, job: ActiveJob) -> None:
     job.turn = turn
 
 
-def _job_from_json(read: Mapping[str, Any]) -> ActiveJob:
-    job = ActiveJob(job_from_json(read["spec"]), read["seq"])
+def _job_from_json(core: Core, read: Mapping[str, Any]) -> ActiveJob:
+    spec = job_from_json(read["spec"])
+    job = ActiveJob(spec, read["seq"], core.room.need(spec.shape))
     job.spots = None if read["spots"] is None else _spots(read["spots"])
     job.terms = FULL if read["terms"] is None else Terms(**read["terms"])
     job.awaiting = None if read["awaiting"] is None else set(read["awaiting"])

@@ -82,6 +82,7 @@ def easy(order: Order = arrival, depth: int | None = None) -> Discipline:
         room, now = plan.room, view.now
         if place is packed:
             plan.rest()
+            plan.welcome(past=False)
         while (head := view.queue.head()) is not None:
             spots = place(room, head)
             if spots is None:
@@ -94,7 +95,7 @@ def easy(order: Order = arrival, depth: int | None = None) -> Discipline:
         if relief is None:  # no whole GPUs, or its nodes are not there
             return around(view, plan, ranked(view), reservations=1)
         plan.deny(head, "Resources")
-        shadow = max(relief.key[0] if relief.key else now, now)
+        shadow = now if relief.key is None else max(relief.key, now)
         promised = view.calendar.get(head.id)
         if promised is None or (promised.start, promised.nodes) != (shadow, relief.nodes):
             for other in view.calendar:
@@ -121,18 +122,22 @@ def needed(job: JobView, now: int) -> int:
 
 
 def _fill_in(view: View, plan: Plan, job: JobView, time: int, spare: dict[int, int]) -> bool:
+    """Start a job if it ends within this time, or stays off what is reserved."""
     spots = place_behind(view, plan, job.shape, spare)
-    in_time = needed(job, view.now) <= time
-    if spots is None and in_time:
+    if spots is None and needed(job, view.now) <= time:
         spots = plan.room.best(job.shape)
     if spots is None:
         return plan.deny(job, "Priority", "starting it now would delay the first in the queue")
+    return _put(view, plan, job, spots, time, spare)
+
+
+def _put(view: View, plan: Plan, job: JobView, spots: Spots, time: int, spare: dict[int, int]) -> bool:
+    """Start it there; if it stays for longer, it takes of what the reserved nodes have to spare."""
     if not plan.start(job, spots):
         return False
-    if not in_time:
-        for node, devices, _, _, _ in spots:
-            if node in spare:
-                spare[node] -= devices.bit_count()
+    for spot in spots:
+        if spot[0] in spare and needed(job, view.now) > time:
+            spare[spot[0]] -= spot[1].bit_count()
     return True
 
 
@@ -158,20 +163,25 @@ def _scan(view: View, plan: Plan, head: JobView, time: int, spare: dict[int, int
     open_shapes = [shape for shape in waiting if room.may_fit(shape)]
     while open_shapes:
         first: Entry | None = None
+        place: Spots = ()
         still_open = []
         for shape in open_shapes:
-            if room.best(shape) is None:
+            anywhere = room.best(shape)
+            if anywhere is None:
                 continue
-            long_too = place_behind(view, plan, shape, spare) is not None
-            entry = _first_of(queue, shape, head, None if long_too else time)
+            behind = place_behind(view, plan, shape, spare)
+            entry = _first_of(queue, shape, head, time if behind is None else None)
             if entry is None:
                 continue
             still_open.append(shape)
             if first is None or entry < first:
-                first = entry
+                first, place = entry, anywhere if behind is None else behind
+                short_only = behind is None
         if first is None:
             return True
-        if not _fill_in(view, plan, first[2], time, spare):
+        if short_only and needed(first[2], view.now) > time:  # it has to be restored first
+            return plan.deny(first[2], "Priority", "starting it now would delay the first in the queue")
+        if not _put(view, plan, first[2], place, time, spare):
             return False
         open_shapes = still_open
     return True
@@ -180,14 +190,18 @@ def _scan(view: View, plan: Plan, head: JobView, time: int, spare: dict[int, int
 def _first_of(queue: Queue, shape: Shape, head: JobView, within: int | None) -> Entry | None:
     """The first waiting job of a shape that ends in time."""
     best: Entry | None = None
+    edge = -1 if within is None else class_of(within)
     for number, heap in queue.groups(shape).items():
-        low, high = class_bounds(number) if isinstance(number, int) else (0, 1 << 62)
-        if within is not None and low > within:
+        if within is not None and number.__class__ is int and number > edge:
             continue
-        if (within is None or high <= within + 1) and heap[0][2] is not head:
-            entry = heap[0]
-            if best is None or entry < best:
-                best = entry
+        entry = heap[0]
+        if best is not None and not entry < best:
+            continue  # nor does anybody behind it come before
+        whole = within is None or (
+            isinstance(number, int) and (number < edge or class_bounds(number)[1] <= within + 1)
+        )
+        if whole and entry[2] is not head:
+            best = entry
             continue
         for entry in heap:  # the class at the boundary
             job = entry[2]

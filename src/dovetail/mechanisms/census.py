@@ -33,7 +33,7 @@ def by_order(view: View, order: Order) -> list[JobView]:
     def standing(job: JobView) -> tuple[bool, Key, bool, int]:
         runs = job.spots is not None
         place = yields(job, now) if runs else limit(job, now)
-        return (place is None, place or (), runs, -job.seq)
+        return (place is None, () if place is None else place, runs, -job.seq)
 
     return sorted([*view.running.values(), *view.queue], key=standing, reverse=True)
 

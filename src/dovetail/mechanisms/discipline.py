@@ -16,6 +16,7 @@ def strict(view: View, place: Place = packed) -> Plan:
     job = start_in_order(view, plan, place)
     if place is packed:
         plan.rest(job)
+        plan.welcome(past=False)
     return plan
 
 
@@ -27,6 +28,7 @@ def skip(view: View, place: Place = packed) -> Plan:
     plan = view.draft()
     if place is packed:
         plan.rest()
+        plan.welcome(past=True)
         if view.hopeful is not None or start_in_order(view, plan, place) is not None:
             for job in view.queue.walk(shapes=view.hopeful):
                 plan.start(job)

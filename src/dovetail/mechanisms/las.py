@@ -35,17 +35,20 @@ def attained_service(
     thresholds = tuple(levels)
     by_time = service == "time"
 
-    def key(job: JobView, now: int) -> tuple[int, int]:
-        return (job.stage, job.turned_at)
+    # A stage, a moment and a number in one integer: these are compared many times a job, and integers
+    # compare several times as fast as tuples of them.
 
-    def yields(job: JobView, now: int) -> tuple[int, ...]:
-        return (-job.stage, -job.turned_at, -job.seq)
+    def key(job: JobView, now: int) -> int:
+        return (job.stage << 64) + job.turned_at
 
-    def submitted(job: JobView, now: int) -> tuple[int, int]:
-        return (job.stage, job.arrived_at)
+    def yields(job: JobView, now: int) -> int:
+        return -((((job.stage << 64) + job.turned_at) << 32) + job.seq)
 
-    def submitted_yields(job: JobView, now: int) -> tuple[int, ...]:
-        return (-job.stage, -job.arrived_at, -job.seq)
+    def submitted(job: JobView, now: int) -> int:
+        return (job.stage << 64) + job.arrived_at
+
+    def submitted_yields(job: JobView, now: int) -> int:
+        return -((((job.stage << 64) + job.arrived_at) << 32) + job.seq)
 
     def until(job: JobView, now: int) -> int | None:
         if job.spots is None:
@@ -57,8 +60,8 @@ def attained_service(
         threshold = thresholds[job.stage]
         if by_time:
             threshold = threshold * job.shape.load // WHOLE
-        left = threshold - (job.service_at(now) - job.forgiven)
-        return max(now + 1, now + -(-left * WHOLE // job.held))
+        left = threshold + job.forgiven - job.service_at(now)
+        return now + -(-left * WHOLE // job.held) if left > 0 else now + 1
 
     def stage(job: JobView, now: int) -> int:
         if job.spots is None:

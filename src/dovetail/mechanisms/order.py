@@ -53,11 +53,11 @@ def shortest_remaining(resume_cost: int | None = None) -> Order:
     def key(job: JobView, now: int) -> tuple[int, int]:
         return (job.remaining_at(now) + (_to_resume(job, resume_cost) if job.epoch else 0), job.arrived_at)
 
-    def yields(job: JobView, now: int) -> tuple[int, ...]:
-        return (-job.ends_at(now),)
+    def yields(job: JobView, now: int) -> int:
+        return -job.ends_at(now)
 
-    def limit(job: JobView, now: int) -> tuple[int, ...]:
-        return (-(now + key(job, now)[0]),)
+    def limit(job: JobView, now: int) -> int:
+        return -(now + key(job, now)[0])
 
     return Order(key, yields, limit)
 
@@ -65,8 +65,8 @@ def shortest_remaining(resume_cost: int | None = None) -> Order:
 def expected_end(order: Order) -> Order:
     """The same order for waiting jobs; running ones leave when they are said to end (for reservations)."""
 
-    def yields(job: JobView, now: int) -> tuple[int, ...]:
-        return (job.ends_at(now),)
+    def yields(job: JobView, now: int) -> int:
+        return job.ends_at(now)
 
     return Order(order.key, yields)
 
@@ -85,11 +85,11 @@ def least_remaining_service(resume_cost: int | None = None) -> Order:
     def key(job: JobView, now: int) -> int:
         return job.gpus * (job.remaining_at(now) + (_to_resume(job, resume_cost) if job.epoch else 0))
 
-    def yields(job: JobView, now: int) -> tuple[int, ...]:
-        return (-job.gpus * job.remaining_at(now),)
+    def yields(job: JobView, now: int) -> int:
+        return -job.gpus * job.remaining_at(now)
 
-    def limit(job: JobView, now: int) -> tuple[int, ...]:
-        return (-key(job, now),)
+    def limit(job: JobView, now: int) -> int:
+        return -key(job, now)
 
     return Order(key, yields, limit, drifts=True)
 

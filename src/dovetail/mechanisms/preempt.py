@@ -7,10 +7,10 @@ A job whose tenant is at a limit displaces nobody in vain, and holds up no other
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
 from dovetail.mechanisms.place import Place, packed
-from dovetail.mechanisms.skew import packs
+from dovetail.mechanisms.skew import packs, packs_first
 from dovetail.model.grant import Spots
 from dovetail.model.job import Shape
 from dovetail.model.view import Entry, JobView, Order, Plan, View
@@ -24,37 +24,66 @@ def preemptive(order: Order, *, nobody_overtakes: bool = False) -> Callable[[Vie
     def serve(view: View, place: Place = packed) -> Plan:
         plan = view.draft()
         room = plan.room
+        always = place is packed
+        if packs_first(place):
+            plan.welcome(past=not nobody_overtakes)
         blocked: set[Shape] = set()
         full: dict[Shape, set[str]] = {}  # shapes that fit, and the tenants whose limits they do not
         # A shape that could not be helped before cannot be now, unless something moved or a better job came.
         tried = None if view.moved else {job.shape for job in view.arrived}
-        while (job := _first(view, order, blocked, full) if full else view.queue.head(blocked)) is not None:
-            shape = job.shape
-            if packs(place, job) and plan.start(job):
-                continue
-            spots = place(room, job)
-            displaced: Displaced = ()
-            if spots is None and (tried is None or shape in tried):
-                displaced = displace(view, plan, order, job, place)
-                if displaced:
+        going = True
+        while going:
+            going = False
+            for job in _line(view, order, blocked, full):
+                shape = job.shape
+                spots = None
+                if always or packs(place, job):
+                    if plan.start(job):
+                        continue
+                    if room.may_fit(shape):
+                        spots = place(room, job)
+                else:
                     spots = place(room, job)
-            if spots is None:
-                plan.deny(job, "Resources")
-                blocked.add(shape)
-            elif plan.start(job, spots):
-                if displaced:
+                displaced: Displaced = ()
+                if spots is None and (tried is None or shape in tried):
+                    displaced = displace(view, plan, order, job, place)
+                    if displaced:
+                        spots = place(room, job)
+                if spots is None:
+                    plan.deny(job, "Resources")
+                    blocked.add(shape)
+                elif plan.start(job, spots):
+                    if not displaced:
+                        continue
                     blocked.difference_update(other.shape for other, _ in displaced)
                     full.clear()
-                continue
-            else:
-                full.setdefault(shape, set()).add(job.tenant)
-                for other, before in displaced:
-                    plan.start(other, before)
-            if nobody_overtakes:
-                break
+                    going = True  # those who had to go stand in line now, and may fit beside
+                    break
+                else:
+                    full.setdefault(shape, set()).add(job.tenant)
+                    for other, before in displaced:
+                        plan.start(other, before)
+                if nobody_overtakes:
+                    break
+                if displaced or full:
+                    going = True
+                    break
         return plan
 
     return serve
+
+
+def _line(
+    view: View, order: Order, blocked: Collection[Shape], full: Mapping[Shape, Collection[str]]
+) -> Iterator[JobView]:
+    """Who waits, in order, but for shapes that are blocked; those only grow while one goes down the line."""
+    if full:
+        while (job := _first(view, order, blocked, full)) is not None:
+            yield job
+    else:
+        for job in view.queue.walk():
+            if job.shape not in blocked:
+                yield job
 
 
 def _first(

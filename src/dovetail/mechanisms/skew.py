@@ -7,7 +7,7 @@ first wait for few nodes, and the others take what is free.
 
 from __future__ import annotations
 
-from dovetail.mechanisms.place import Place, packed
+from dovetail.mechanisms.place import Place, packed, scattered
 from dovetail.model.grant import Spots
 from dovetail.model.view import JobView, Room
 
@@ -27,3 +27,8 @@ def sensitive(job: JobView) -> bool:
 def packs(place: Place, job: JobView) -> bool:
     """Whether this placement would put this job on as few nodes as it needs: then an index knows its room."""
     return place is packed or (place is by_skew and sensitive(job))
+
+
+def packs_first(place: Place) -> bool:
+    """Whether it puts every job on as few nodes as it needs if they are free, whatever it does if not."""
+    return place in (packed, scattered, by_skew)

@@ -84,12 +84,8 @@ class Order:
     """Who goes first. Smaller keys first; none may change but at moments that `until` foretells."""
 
     key: Callable[[JobView, int], Key]  # of a waiting job: constant while it waits
-    yields: Callable[[JobView, int], tuple[int, ...] | None] | None = (
-        None  # running: who leaves first; None: never
-    )
-    limit: Callable[[JobView, int], tuple[int, ...]] | None = (
-        None  # a waiting job displaces who yields below this
-    )
+    yields: Callable[[JobView, int], Key | None] | None = None  # running: who leaves first; None: never
+    limit: Callable[[JobView, int], Key] | None = None  # a waiting job displaces who yields below this
     until: Callable[[JobView, int], int | None] | None = None  # when its place changes by itself
     stage: Callable[[JobView, int], int] | None = None  # and to which stage then
     turns_waiting: bool = False  # `until` speaks of waiting jobs too
@@ -104,7 +100,7 @@ class Relief(Protocol):
     """The nodes on which a shape would fit if some running jobs left, the first to leave first."""
 
     @property
-    def key(self) -> Key: ...  # of the last to leave
+    def key(self) -> Key | None: ...  # of the last to leave; None: nobody need
     @property
     def nodes(self) -> Sequence[tuple[int, int]]: ...  # (node, devices wanted there)
     @property
@@ -115,7 +111,9 @@ class Exits(Protocol):
     """Running jobs by the order in which they leave (or yield), per node. Kept for policies with `yields`."""
 
     def relief(self, shape: Shape, below: Key | None = None) -> Relief | None: ...  # only who yields below
-    def free_by(self, node: int, key: Key) -> int: ...  # devices free once all up to this key have left
+    def free_by(
+        self, node: int, key: Key | None
+    ) -> int: ...  # devices free once all up to this key have left
 
 
 class Room(Protocol):
@@ -179,6 +177,9 @@ class Plan(Protocol):
     def rest(
         self, on: JobView | None = None
     ) -> None: ...  # do not ask before a waiting job (this one) may fit
+    def welcome(
+        self, *, past: bool
+    ) -> None: ...  # nor for a newcomer that fits: it may start, packed; past others who wait, or not
     def refuse(self, job: JobView, why: str) -> None: ...
     def accept(self, job: JobView, by: int) -> None: ...
     def demote(self, job: JobView, priority: int, why: str) -> None: ...

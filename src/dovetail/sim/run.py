@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import time
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -168,17 +169,17 @@ def run(
     world = World(cluster, speed=speed, incidents=incidents)
     trail = Trail() if trace else None
     queue = core.queue
-    decisions = steps = now = 0
     watched = trail is not None or on_step is not None
     with collector_paused():
-        for step in simulate(core, world, jobs, until, every_step=watched):
-            steps += 1
-            decisions += step.decided
-            now = step.now
+        steps = simulate(core, world, jobs, until, every_step=watched)
+        if not watched:
+            deque(steps, maxlen=0)  # to the end
+        for step in steps:
             if trail is not None:
                 trail.watch(step, len(queue))
             if on_step is not None:
                 on_step(core, step)
+    now = core.now
     holding = world.settle(now)
     if trail is not None:
         trail.close(now)
@@ -186,8 +187,8 @@ def run(
         policy=name,
         cluster=cluster,
         jobs=world.outcomes,
-        decisions=decisions,
-        steps=steps,
+        decisions=core.decisions,
+        steps=core.number,
         until=now,
         busy=world.busy,
         lost=world.lost,

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from heapq import heappop
 
-from dovetail.core.core import ARRIVALS, DEPARTURES, Core, Step
-from dovetail.model.event import FINISHED, SUBMITTED, Event
+from dovetail.core.core import Core, Step
+from dovetail.model.action import Start
+from dovetail.model.event import SUBMITTED, Event
 from dovetail.model.job import Job
 from dovetail.sim.world import World
 
@@ -16,32 +17,29 @@ FOREVER = 1 << 62
 def simulate(
     core: Core, world: World, jobs: Iterable[Job], until: int | None = None, *, every_step: bool = True
 ) -> Iterator[Step]:
-    """One step for each moment at which the core wants to hear something.
+    """One step for each moment at which something happens; the core is told of it in rounds, if it has some.
 
     `jobs` come in order of arrival. All that is due at one instant is handed over at once, so that the
-    policy is asked when everything of that instant is known. Unless `every_step` is wanted, what the core
-    defers is told together with what comes next: the same decisions in fewer steps.
+    policy is asked when everything of that instant is known. Unless `every_step` is wanted, there is none for
+    what is no business of the policy's: the same decisions in fewer steps.
     """
-    heap, holds, submit, perform, handle = world.heap, world.holds, world.submit, world.perform, core.handle
+    if every_step or until is not None or core.policy.quantum is not None:
+        return _steps(core, world, jobs, until)
+    return _decisive_steps(core, world, jobs)
+
+
+def _steps(core: Core, world: World, jobs: Iterable[Job], until: int | None) -> Iterator[Step]:
+    heap, holds, submit, handle = world.heap, world.holds, world.submit, core.handle
+    start, perform = world.start, world.perform
     rounds = core.policy.quantum is not None
     arrivals = iter(jobs)
     upcoming = next(arrivals, None)
     arrives = upcoming.arrived_at if upcoming is not None else FOREVER
-    plainly = not rounds and until is None
     while True:
         time = heap[0][0] if heap else FOREVER
         now = arrives if arrives < time else time
-        merging = False
-        if not plainly:
-            if rounds and now != FOREVER:
-                now = core.wake(now)
-        elif not every_step:
-            defers = core.defers
-            if defers == DEPARTURES:
-                if upcoming is not None:
-                    now, merging = arrives, True
-            elif defers == ARRIVALS and heap:
-                now = time
+        if rounds and now != FOREVER:
+            now = core.wake(now)
         alarm = core.alarm
         if alarm is not None and alarm < now:
             now = alarm
@@ -52,8 +50,6 @@ def simulate(
             event = heappop(heap)
             if holds(event):
                 events.append(event)
-                if merging and event[1] != FINISHED:
-                    now = event[0]
             time = heap[0][0] if heap else FOREVER
         while arrives <= now and upcoming is not None:
             submit(upcoming)
@@ -63,6 +59,56 @@ def simulate(
         if not events and now != alarm:
             continue
         step = handle(now, events)
-        for action in step.actions:
-            perform(now, action)
+        for action in step[4]:
+            if type(action) is Start:
+                start(now, action)
+            else:
+                perform(now, action)
+        yield step
+
+
+def _decisive_steps(core: Core, world: World, jobs: Iterable[Job]) -> Iterator[Step]:
+    """The steps from which something may follow; of the rest the core only hears."""
+    heap, holds, submit, hear = world.heap, world.holds, world.submit, core.hear
+    start, perform = world.start, world.perform
+    arrivals = iter(jobs)
+    upcoming = next(arrivals, None)
+    arrives = upcoming.arrived_at if upcoming is not None else FOREVER
+    time = heap[0][0] if heap else FOREVER
+    alarm = FOREVER
+    owed = False  # something was heard at this instant, and may yet be answered
+    step: Step | None
+    while True:
+        if alarm < time and alarm < arrives:
+            now, step = alarm, core.handle(alarm, [])
+        elif time <= arrives:
+            if time == FOREVER:
+                return
+            now, event = time, heappop(heap)
+            true = holds(event)  # its neighbours may have something to say at once
+            time = heap[0][0] if heap else FOREVER
+            more = now in (time, arrives)
+            if true:
+                owed = more
+                step = hear(event, more)
+            elif owed and not more:
+                owed = False
+                step = core.handle(now, [])
+            else:
+                continue
+        elif upcoming is not None:
+            now, job = arrives, upcoming
+            upcoming = next(arrivals, None)
+            arrives = upcoming.arrived_at if upcoming is not None else FOREVER
+            submit(job)
+            step = hear((now, SUBMITTED, job.id, 0, job), arrives == now)
+        if step is None:
+            continue
+        for action in step[4]:
+            if type(action) is Start:
+                start(now, action)
+            else:
+                perform(now, action)
+        time = heap[0][0] if heap else FOREVER
+        alarm = FOREVER if core.alarm is None else core.alarm
         yield step

@@ -55,16 +55,15 @@ class Running:
     def __init__(self, job: Job, row: int) -> None:
         self.job = job
         self.row = row  # of its outcome
-        self.simple = (  # runs at rate 1 on what it asked for, whoever is beside it
-            job.traits.profile is None and job.fails_after is None and job.shape.exclusive
-        )
         self.done = 0  # work, up to live_at
-        self.fails = 0
-        self.saved = 0  # of this, as it was last checkpointed when it stopped
         self.due = -1  # when it ends, if nothing changes; -1: never
         self.epoch = 0
         self.spots: Spots | None = None
 
+    # set when it first starts
+    fails: int
+    saved: int  # of what is done, as it was last checkpointed when it stopped
+    simple: bool  # runs at rate 1 on what it asked for, whoever is beside it
     # set whenever it starts
     live_at: int
     rate: float
@@ -131,28 +130,35 @@ class World:
 
     def holds(self, event: Event) -> bool:
         """Whether a foretold event still happens: predictions outdated since are dropped here."""
-        time, kind, subject, epoch, fact = event
-        if kind <= FAILED:  # or finished
+        kind = event[1]
+        if kind == FINISHED:
+            time, _, subject, epoch, _ = event
             run = self._jobs.get(subject)
             if run is None or run.due != time or run.epoch != epoch:
                 return False
-            held = time - run.since
-            self.outcomes.executed[run.row] += held
+            row, held = run.row, time - run.since
+            outcomes = self.outcomes
+            outcomes.executed[row] += held
+            outcomes.finish[row] = time
             self.busy += held * run.load
-            if kind == FINISHED:
-                self.outcomes.finish[run.row] = time
-                del self._jobs[subject]
-            else:
-                run.advance(time)
-                if run.rate > 0:
-                    self.lost += int((run.done - fact[1]) / run.rate) * run.load
-                run.done = run.saved = fact[1]
-                run.fails += 1
-                if run.fails > run.job.traits.retries:
-                    self.outcomes.end[subject] = "failed"
+            del self._jobs[subject]
             if self._on:
                 self._vacate(time, run)
-            run.spots, run.due, run.since = None, -1, time
+            return True
+        time, kind, subject, epoch, fact = event
+        if kind == FAILED:
+            run = self._jobs.get(subject)
+            if run is None or run.due != time or run.epoch != epoch:
+                return False
+            self._let_go(time, run)
+            run.advance(time)
+            if run.rate > 0:
+                self.lost += int((run.done - fact[1]) / run.rate) * run.load
+            run.done = run.saved = fact[1]
+            run.fails += 1
+            if run.fails > run.job.traits.retries:
+                self.outcomes.end[subject] = "failed"
+            self._vacate(time, run)
             return True
         if kind == PROGRESSED:  # two at one instant: only the last rate is true
             run = self._jobs.get(subject)
@@ -167,7 +173,7 @@ class World:
     def perform(self, now: int, action: Action) -> None:
         """Do as the core says, and foretell what follows."""
         if type(action) is Start:
-            self._start(now, action)
+            self.start(now, action)
         elif type(action) is Stop:
             self._stop(now, action)
         elif type(action) is Resize:
@@ -188,23 +194,28 @@ class World:
             return run.done
         return run.done + int((now - run.live_at) * run.rate)
 
-    def _start(self, now: int, action: Start) -> None:
+    def start(self, now: int, action: Start) -> None:
+        """Perform a start: most actions are one."""
         job_id, epoch, spots, terms = action
         run = self._jobs[job_id]
         job = run.job
-        traits = job.traits
-        run.epoch, run.spots, run.terms = epoch, spots, terms
-        spot = spots[0]
-        load = spot[1].bit_count() * spot[2] if len(spots) == 1 and spot[2] > 0 else load_of(spots)
-        run.load = load
-        run.live_at = run.since = now
-        if epoch > 1:
-            restore = traits.checkpoint.restore
-            run.live_at += restore
-            self.lost += restore * load
-        else:
+        shape = job.shape
+        run.epoch = epoch
+        run.spots = spots
+        run.terms = terms
+        run.load = load = spots[0][1].bit_count() * spots[0][2] if len(spots) == 1 else load_of(spots)
+        if load < 0:  # a slice says which slots it takes
+            run.load = load = load_of(spots)
+        run.since = run.live_at = now
+        if epoch == 1:
             self.outcomes.start[run.row] = now
-        if self._uniform and run.simple and load == job.shape.load:
+            run.fails = run.saved = 0
+            run.simple = job.fails_after is None and job.traits.profile is None and shape.exclusive
+        else:
+            restore = job.traits.checkpoint.restore
+            run.live_at = now + restore
+            self.lost += restore * load
+        if self._uniform and run.simple and load == shape.load:
             run.rate = 1.0
             run.due = due = run.live_at + job.work - run.done
             heappush(self.heap, (due, FINISHED, job_id, epoch, None))
