@@ -133,6 +133,7 @@ class Plane:
         self._listeners: list[Callable[[list[Change]], None]] = []
         self._thread = threading.Thread(target=self._run, name="loop", daemon=True)
         self._failed: BaseException | None = None
+        self.on_failure: Callable[[], None] = lambda: None  # called on the loop's thread, which has ended
         self._leads = False
         self._ledger: Ledger
         self._cluster = settings.cluster
@@ -161,6 +162,11 @@ class Plane:
         self.engine.ring()
         if self._thread.is_alive():
             self._thread.join(timeout=60)
+
+    @property
+    def failed(self) -> BaseException | None:
+        """What ended the loop, if it did not end by itself."""
+        return self._failed
 
     @property
     def leads(self) -> bool:
@@ -192,6 +198,7 @@ class Plane:
         except BaseException as error:
             log.exception("the loop has failed")
             self._failed = error
+            self.on_failure()
         finally:
             self._leads = False
             self._refuse_all("the plane has stopped")

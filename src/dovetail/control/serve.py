@@ -22,7 +22,7 @@ from dovetail.control.store import Store, url_of
 from dovetail.control.tokens import Tokens, first_token
 from dovetail.engines.gpus import Found, discover
 from dovetail.engines.local import LocalEngine
-from dovetail.model.errors import InputError
+from dovetail.model.errors import DovetailError, InputError
 from dovetail.policies.table import POLICIES
 
 ADDRESS, TOKEN, LOG = "address.json", "token", "plane.log"
@@ -119,8 +119,14 @@ def serve(wanted: Wanted, on_ready: Callable[[Up], None]) -> None:
                 up.plane, ApiSettings(host=wanted.host, hosts=wanted.hosts, open_metrics=wanted.open_metrics)
             )
             server = make_server(app, wanted.host, wanted.port)
+            up.plane.on_failure = lambda: setattr(server, "should_exit", True)
             on_ready(up)
             server.run(sockets=[listening])
+            if up.plane.failed is not None:
+                raise DovetailError(
+                    f"the scheduler has failed ({up.plane.failed!r}); its jobs go on, nothing recorded is lost: "
+                    f"see {wanted.folder / LOG}, and start it again"
+                )
 
 
 @contextmanager
