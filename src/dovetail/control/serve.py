@@ -124,7 +124,7 @@ def serve(wanted: Wanted, on_ready: Callable[[Up], None]) -> None:
             server.run(sockets=[listening])
             if up.plane.failed is not None:
                 raise DovetailError(
-                    f"the scheduler has failed ({up.plane.failed!r}); its jobs go on, nothing recorded is lost: "
+                    f"the scheduler has failed ({up.plane.failed!r}); jobs go on, nothing recorded is lost: "
                     f"see {wanted.folder / LOG}, and start it again"
                 )
 
