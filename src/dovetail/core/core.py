@@ -238,6 +238,7 @@ class Core:
             job.begin(now, spots, FULL, shape.load if shape.plain else load_of(spots))
             self.enter(job)
             self._set_off(job, actions)
+            self.arrived.append(job)  # new to the policy all the same, if it is asked
         return actions
 
     def _decide_after(self, welcomed: list[Action], now: int, actions: list[Action]) -> None:
