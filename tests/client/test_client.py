@@ -97,6 +97,33 @@ def test_the_token_of_the_folder_goes_to_its_own_plane_only(tmp_path: Path) -> N
     assert find_address("http://elsewhere.example").token == ""
 
 
+def test_a_loopback_address_is_of_this_machine_only_if_its_state_folder_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert not Connection("http://127.0.0.1:1", TOKEN).local  # a tunnel, for all we know
+    folder = tmp_path / "state" / "dovetail"
+    write_address(folder, "http://127.0.0.1:1")
+    assert Connection("http://127.0.0.1:1", TOKEN).state == folder
+    assert Connection("http://localhost:1/", TOKEN).local
+    assert find_address("http://localhost:1").token == ""  # another may listen under that name
+    assert not Connection("http://127.0.0.1:2", TOKEN).local
+    (folder / "address.json").write_text("{")
+    assert not Connection("http://127.0.0.1:1", TOKEN).local
+
+
+def test_a_state_folder_of_another_account_that_was_named_is_on_this_machine(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def closed(file: Path) -> bytes:
+        raise PermissionError(13, "Permission denied", str(file))
+
+    monkeypatch.setattr(Path, "read_bytes", closed)
+    assert not Connection("http://127.0.0.1:1", TOKEN).local
+    monkeypatch.setenv("DOVETAIL_STATE", str(tmp_path))
+    assert Connection("http://127.0.0.1:1", TOKEN).state == tmp_path
+    assert not Connection("https://gpu.example", TOKEN).local
+
+
 @pytest.mark.parametrize(
     "url", ["", "127.0.0.1:8470", "ftp://a", "http://", "http://a:b:c", "http://a:1\r\nX: y"]
 )
@@ -486,3 +513,16 @@ def test_importing_dovetail_is_light() -> None:
 
     with pytest.raises(AttributeError, match="nothing_like_it"):
         _ = dovetail.nothing_like_it
+
+
+def test_cancelling_counts_what_was_cancelled(plane: Any, client: Client) -> None:
+    answers = {"a": a_job("a", state="cancelled"), "b": a_job("b", state="stopping")}
+    answers |= {"c": a_job("c", state="completed"), "d": {"id": "d", "states": {"cancelled": 3}, "acted": 2}}
+    for id, answer in answers.items():
+        plane.on("POST", f"/jobs/{id}/cancel", Reply(answer))
+    assert [client.cancel(id) for id in "abcd"] == [1, 1, 0, 2]
+    plane.on("POST", "/jobs/cancel", Reply({"count": 1, "missing": ["x"]}))
+    assert client.cancel("a", "x") == 1
+    assert client.cancel_many("a", "x")["missing"] == ["x"]
+    plane.on("POST", "/jobs/cancel", Reply({"count": 1, "unknown": ["x"]}))
+    assert client.cancel_many("a", "x")["missing"] == ["x"]

@@ -62,13 +62,20 @@ def test_without_a_plane_it_does_nothing_and_works(tmp_path: Path) -> None:
         job.checkpointed(1)
         job.finished()
         print(job.preemption_requested(), repr(job.stop_reason()), job.attempt(), job.restart_count())
-        print(job.time_left(), job.checkpoint_dir(), job.checkpoint_dir().is_dir(), repr(job.job_id()))
+        print(job.time_left(), job.time_limit_near(), repr(job.job_id()))
         """,
         None,
         tmp_path,
     )
-    assert said.split("\n") == ["False '' 1 0", "None checkpoints True ''", ""]
-    assert [path.name for path in tmp_path.iterdir()] == ["checkpoints"]
+    assert said.split("\n") == ["False '' 1 0", "None False ''", ""]
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_without_a_plane_checkpoints_go_to_the_current_folder(tmp_path: Path) -> None:
+    """Who asks where to save means to save: that works on a laptop as it does in a job."""
+    run("(job.checkpoint_dir() / 'last.pt').write_text('weights')", None, tmp_path)
+    assert (tmp_path / "checkpoints" / "last.pt").read_text() == "weights"
+    assert run("print((job.checkpoint_dir() / 'last.pt').exists())", None, tmp_path) == "True\n"
 
 
 def test_reports_are_lines_with_a_time_and_a_speed(tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from dovetail.control import clock, tables
+from dovetail.control import clock, metrics, tables
 from dovetail.control.plane import Plane, Settings, _Command
 from dovetail.control.request import parse_request
 from dovetail.control.states import ACTIVE, State
@@ -207,6 +207,7 @@ class World(RuleBasedStateMachine):
         self.real_now = clock.wall_now
         clock.wall_now = lambda: self.now
         self.cluster = CLUSTER
+        self.scale = 1.0
         self.accepted: list[str] = []
         self.waiting: list[Future[Any]] = []
         self.finals: dict[str, str] = {}
@@ -231,7 +232,7 @@ class World(RuleBasedStateMachine):
         with self.store.engine.connect() as connection:
             connection.exec_driver_sql("PRAGMA synchronous=OFF")
         name, options = self.policy or (None, {})
-        told = Settings(self.folder, self.cluster, policy=name, options=options)
+        told = Settings(self.folder, self.cluster, policy=name, options=options, scale=self.scale)
         self.plane = HandPlane(told, self.store, HandEngine(self.disk), Elected())
         try:
             self.plane._seek()
@@ -452,6 +453,8 @@ class World(RuleBasedStateMachine):
             assert book.records[key[0]].epoch == key[1], f"{key} runs, and another should"
         for key in self.disk.begun:
             self._was_allowed(rows, rows[key[0]])
+        for attempt in _attempts(self):
+            assert attempt.started_at <= (attempt.ended_at or attempt.started_at) <= self.plane.clock.now()
 
     def _was_allowed(self, rows: dict[str, Any], row: Any) -> None:
         """No job ran before those it waits for had done what it waits for."""
@@ -640,3 +643,78 @@ def test_a_held_job_for_which_the_cluster_became_too_small_waits_for_a_larger_on
     world.wake()
     said(world)
     assert state(world) == "running"
+
+
+# --- what is charged when no plane was there to see the end ------------------------------------------
+
+
+def _attempts(world: World) -> list[Any]:
+    assert world.store is not None
+    with world.store.reading() as connection:
+        query = sa.select(tables.attempts).order_by(tables.attempts.c.job, tables.attempts.c.epoch)
+        return list(connection.execute(query))
+
+
+def _charged(world: World) -> float:
+    """GPU-seconds as the metrics count them."""
+    assert world.store is not None
+    assert world.plane is not None
+    with world.store.reading() as connection:
+        return sum(metrics._read(connection, 0, None, world.plane.clock.now()).held.values())
+
+
+def test_a_job_that_ends_while_no_plane_runs_is_charged_to_its_end(world: World) -> None:
+    asked(world, gpus=2)
+    began = world.now
+    world.now += 60 * SECOND
+    world._end(("j00001", 1), "ok")
+    world.now += 3_600 * SECOND
+    world.wake()
+    said(world)
+    row = world._rows()["j00001"]
+    assert row["ended_at"] == began + 60 * SECOND
+    assert row["gpu_time"] == 2_000 * 60 * SECOND
+    assert [attempt.ended_at for attempt in _attempts(world)] == [began + 60 * SECOND]
+    assert _charged(world) == pytest.approx(120.0)
+
+
+def test_what_a_job_lost_while_no_plane_ran_is_counted_to_its_end(world: World) -> None:
+    asked(world, gpus=1)
+    world.now += 60 * SECOND
+    world._end(("j00001", 1), "again")
+    world.now += 3_600 * SECOND
+    world.wake()
+    said(world)
+    row = world._rows()["j00001"]
+    assert (row["gpu_time"], row["lost_time"]) == (1_000 * 60 * SECOND, 1_000 * 60 * SECOND)
+
+
+@pytest.mark.parametrize("off", [-86_400, 86_400])
+def test_an_end_that_a_clock_puts_before_the_start_or_after_now_is_held_to_them(
+    world: World, off: int
+) -> None:
+    asked(world, gpus=1)
+    began = world.now
+    world.now += 60 * SECOND
+    world._end(("j00001", 1), "ok")
+    attempt = world.disk.attempts["j00001", 1]
+    assert attempt.exit is not None
+    attempt.exit = attempt.exit._replace(ended_at=world.now + off * SECOND)
+    said(world)
+    assert world._rows()["j00001"]["ended_at"] == (began if off < 0 else world.now)
+
+
+def test_an_end_is_told_in_the_time_of_a_plane_that_runs_faster(world: World) -> None:
+    world.scale = 60.0
+    world.wake()
+    asked(world, gpus=1)
+    began = world._rows()["j00001"]["started_at"]
+    world.now += 10 * SECOND
+    world._end(("j00001", 1), "ok")
+    world.now += 100 * SECOND
+    world.scale = 1.0  # and who comes back does so at another pace
+    world.wake()
+    said(world)
+    row = world._rows()["j00001"]
+    assert row["ended_at"] - began == 600 * SECOND
+    assert row["gpu_time"] == 1_000 * 600 * SECOND

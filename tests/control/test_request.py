@@ -209,6 +209,9 @@ def test_a_member_of_an_array_keeps_what_it_was_told() -> None:
         ({"run": "x", "checkpoint": {"every": "now"}}, "/checkpoint/every", "is no duration"),
         ({"run": "x", "checkpoint": {"signal": "KILL"}}, "/checkpoint/signal", "choose TERM"),
         ({"run": "x", "retry": {"on": ["exit:0"]}}, "/retry/on/0", "exit:33"),
+        ({"run": "x", "retry": "often"}, "/retry", "write 3, or {max: 3"),
+        ({"run": "x", "retry": [3]}, "/retry", "write 3, or {max: 3"),
+        ({"run": "x", "retry": -1}, "/retry/max", "out of bounds"),
         ({"run": "x", "retry": {"on": ["oom"], "max": -1}}, "/retry/max", "out of bounds"),
         ({"run": "x", "array": "9-1"}, "/array", "runs backwards"),
         ({"run": "x", "array": [1, "2"]}, "/array", "whole numbers"),
@@ -540,3 +543,9 @@ def test_a_name_is_no_path(name: str, expected: str) -> None:
 
 def test_a_job_alone_is_its_own_array() -> None:
     assert output_of("%A_%a", "k3v9q2", None, None, "fit") == "k3v9q2_"
+
+
+def test_a_number_of_retries_is_enough() -> None:
+    assert asked(retry=2).retry == asked(retry={"max": 2}).retry
+    assert asked(retry=0).retry is not None
+    assert parse_request({"run": "x", **asked(retry=2).document()}).retry == asked(retry=2).retry

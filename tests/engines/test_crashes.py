@@ -15,7 +15,7 @@ import pytest
 from tests.engines.conftest import Bench, bash, belonging_to, eventually
 
 from dovetail.engines import cgroup, supervisor
-from dovetail.engines.local import LocalEngine
+from dovetail.engines.local import LocalEngine, _mark
 from dovetail.model.units import SECOND
 
 KILLS = 30
@@ -24,7 +24,7 @@ PLANE = """
 import os, random, signal, sys, time
 from pathlib import Path
 from dovetail.engines.launch import Launch, Share
-from dovetail.engines.local import LocalEngine
+from dovetail.engines.local import LocalEngine, _mark
 
 root, kills, chance = Path(sys.argv[1]), int(sys.argv[2]), random.Random(sys.argv[3])
 for number in range(kills):
@@ -144,7 +144,7 @@ OTHER_PLANE = """
 import sys, time
 from pathlib import Path
 from dovetail.engines.launch import Launch, Share
-from dovetail.engines.local import LocalEngine
+from dovetail.engines.local import LocalEngine, _mark
 
 engine = LocalEngine(Path(sys.argv[1]))
 held = open(Path(sys.argv[1]) / "held", "w")
@@ -205,3 +205,58 @@ def test_a_supervisor_is_small(bench: Bench) -> None:
     assert private < 12_000  # kB; 4,700 measured, nearly all the interpreter's own
     loaded = Path(f"/proc/{pid}/maps").read_text()
     assert "libssl" not in loaded
+
+
+# --- what is left of control groups -------------------------------------------------------------------
+
+
+def test_a_group_that_cannot_be_removed_at_once_is_removed_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its last process may still be on its way out; the end is told without waiting for that."""
+    folder = tmp_path / "j" / "1"
+    folder.mkdir(parents=True)
+    group = tmp_path / "dovetail-j-1-0-x"
+    group.mkdir()
+    supervisor.write_json(str(folder), "launch.json", {"groups": [[[str(group), []]]]})
+    tries: list[bool] = []
+
+    def remove(name: str, patience: float = 2.0) -> bool:
+        tries.append((folder / "exit.json").exists())
+        if len(tries) < 4:
+            return False
+        Path(name).rmdir()
+        return True
+
+    monkeypatch.setattr(cgroup, "remove", remove)
+    supervisor.Attempt(str(folder)).end(0, "exited", "")
+    assert not group.exists()
+    assert tries == [False, True, True, True]
+    assert supervisor.read_json(str(folder / "exit.json"))["detail"] == ""
+
+
+def test_a_plane_that_comes_back_removes_the_empty_groups_of_what_is_over(tmp_path: Path) -> None:
+    root, base = tmp_path / "attempts", tmp_path / "cgroup"
+    base.mkdir()
+
+    def group(job: str, epoch: int, above: Path = root) -> Path:
+        mark = _mark(above / job / str(epoch))
+        made = base / f"dovetail-{job}-{epoch}-0-{mark}"
+        made.mkdir()
+        return made
+
+    for job in ("over", "runs", "busy"):
+        (root / job / "1").mkdir(parents=True)
+        (root / job / "1" / "launch.json").write_text("{}")
+    for job in ("over", "busy"):
+        (root / job / "1" / "exit.json").write_text("{}")
+    busy = group("busy", 1)
+    (busy / "child").mkdir()  # as one that is not empty: it cannot be removed
+    gone = [group("over", 1), group("was", 7)]
+    kept = [busy, group("runs", 1), group("over", 1, tmp_path / "another"), base / "dovetail-plane"]
+    kept[-1].mkdir()
+    engine = LocalEngine(root, limits=cgroup.Limits(1, str(base), str(base)))
+    engine.describe_limits()
+    engine.close()
+    assert [path for path in gone if path.exists()] == []
+    assert [path for path in kept if not path.exists()] == []

@@ -19,6 +19,9 @@ def test_the_planes_own_is_not_passed_on() -> None:
         "SLURM_JOB_ID": "x",
         "WORLD_SIZE": "x",
         "NOTIFY_SOCKET": "x",
+        "MAKEFLAGS": " -j4 --jobserver-auth=3,4",
+        "MFLAGS": "-j4",
+        "MAKELEVEL": "1",
         "SITE_KEY": "x",
     }
     assert inherited(plane, secrets={"SITE_KEY"}) == {"PATH": "/bin", "HOME": "/root"}
@@ -43,6 +46,18 @@ def test_names_of_slurm_for_a_member_of_an_array() -> None:
     found = processes(launch, Path("/run"), 20_000)[0].env
     assert (found["SLURM_ARRAY_JOB_ID"], found["SLURM_ARRAY_TASK_ID"]) == ("a", "5")
     assert (found["SLURM_JOB_ID"], found["SLURM_RESTART_COUNT"]) == ("a_5", "1")
+
+
+def test_names_of_slurm_for_what_it_was_given() -> None:
+    shares = (Share("n0", ("0", "1"), cpus=8_000), Share("n1", ("2", "3"), cpus=8_000))
+    by_node = processes(Launch("j", 1, shares, ("true",), slurm_names=True), Path("/run"), 20_000)[1].env
+    assert (by_node["SLURM_GPUS"], by_node["SLURM_GPUS_ON_NODE"]) == ("4", "2")
+    assert (by_node["SLURM_CPUS_PER_TASK"], by_node["SLURM_CPUS_ON_NODE"]) == ("8", "8")
+    launch = Launch("j", 1, shares, ("true",), slurm_names=True, per_gpu=True)
+    assert processes(launch, Path("/run"), 20_000)[3].env["SLURM_CPUS_PER_TASK"] == "4"
+    bare = processes(Launch("j", 1, (Share("n0", ()),), ("true",), slurm_names=True), Path("/run"), 20_000)
+    assert "SLURM_CPUS_PER_TASK" not in bare[0].env, "none were asked for"
+    assert bare[0].env["SLURM_GPUS"] == "0"
 
 
 def test_a_port_is_free_and_promised_once() -> None:

@@ -69,8 +69,18 @@ def test_a_forgotten_attempt_is_not_started_again(bench: Bench) -> None:
     bench.run(launch)
     bench.engine.forget("j", 1)
     bench.engine.start(launch)
-    assert bench.engine.known() == set()
+    assert bench.engine.poll()[0].exit.code == 0, "who asks does not know: it is told again how it ended"
     assert bench.log() == "once\n"
+
+
+def test_who_starts_what_has_ended_is_told_so_by_any_engine(bench: Bench) -> None:
+    """A plane that finds it running on record, and no marker on disk, has to learn of its end somehow."""
+    launch = bash("echo once; exit 3")
+    end = bench.run(launch)
+    (bench.root / ".active" / "j@1").unlink()
+    bench.again().start(launch)
+    assert [report.exit for report in bench.engine.poll()] == [end]
+    assert bench.again().known() == {("j", 1)}, "and so is a plane that comes after it"
 
 
 def test_the_job_may_say_that_it_is_finished(bench: Bench) -> None:

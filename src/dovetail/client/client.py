@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import codecs
 import os
+import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
@@ -27,6 +28,8 @@ from dovetail.model.errors import InputError
 ACTIVE = ("pending", "held", "running", "stopping")  # a job in any other state has ended
 GOES_ALONG = ("PATH", "VIRTUAL_ENV", "CONDA_PREFIX", "CONDA_DEFAULT_ENV", "PYTHONPATH", "LD_LIBRARY_PATH")
 WORST_FIRST = ("failed", "refused", "out-of-memory", "node-failed", "timeout", "cancelled", "completed")
+
+LONGEST_KEY = 255
 
 T = TypeVar("T")
 Raw = Mapping[str, Any]
@@ -68,6 +71,9 @@ class Job:
     model: str = ""
     priority: Any = 0
     gpus: float = 0
+    gpu_share: float | None = None  # of each of them
+    cpus: float | None = None  # on each node
+    memory: int | None = None  # bytes on each node
     nodes: int = 0
     gpu_types: Sequence[str] = ()
     time_limit: float | None = None
@@ -175,9 +181,18 @@ class Node:
 class JobHandle:
     """A job, or an array of them, that was submitted."""
 
-    def __init__(self, client: Client, id: str, *, ids: Sequence[str] = (), count: int = 1) -> None:
+    def __init__(
+        self,
+        client: Client,
+        id: str,
+        *,
+        ids: Sequence[str] = (),
+        count: int = 1,
+        notes: Sequence[str] = (),
+    ) -> None:
         self.client, self.id, self.count = client, id, count
         self.ids = tuple(ids) or (id,)
+        self.notes = tuple(notes)  # what may have been meant otherwise
         self._seen: Job | None = None
 
     def __repr__(self) -> str:
@@ -259,10 +274,20 @@ class Client:
 
     def submit(self, request: str | Path | Raw, *, key: str | None = None, **overrides: object) -> JobHandle:
         """A job file, an `#SBATCH` script, or a request as a dict. The same `key` submits once only."""
+        if key is not None and (len(key) > LONGEST_KEY or re.fullmatch("[!-~](?:[ -~]*[!-~])?", key) is None):
+            raise InputError(
+                f"the key {key[:80]!r} cannot be sent; write 1 to {LONGEST_KEY} plain characters"
+            )
         headers = {"Idempotency-Key": key or os.urandom(16).hex()}
         body = read_request(request, overrides, local=self.connection.local)
         made = self.connection.post("/jobs", body, headers=headers, again=True)
-        return JobHandle(self, made["id"], ids=made.get("ids", ()), count=made.get("count", 1))
+        return JobHandle(
+            self,
+            made["id"],
+            ids=made.get("ids", ()),
+            count=made.get("count", 1),
+            notes=made.get("notes") or (),
+        )
 
     def plan(self, request: str | Path | Raw, **overrides: object) -> Plan:
         """Where and when it would start, by the same code that will decide it."""
@@ -302,14 +327,23 @@ class Client:
         return _items(self.connection.get(f"/jobs/{segment(id)}/reports"))
 
     def cancel(self, *ids: str, mine: bool = False, tasks: str | None = None) -> int:
-        """How many were cancelled."""
+        """How many were cancelled; those that were over before do not count."""
         if len(ids) == 1 and not mine:
-            self._act(ids[0], "cancel", tasks)
-            return 1
+            now = self.cancel_one(ids[0], tasks)
+            return int(now["acted"]) if "acted" in now else int(now.get("state") in ("cancelled", "stopping"))
         if tasks is not None:
             raise InputError(f"tasks {tasks} of which array? name one id")
+        return int(self.cancel_many(*ids, mine=mine)["count"])
+
+    def cancel_one(self, id: str, tasks: str | None = None) -> Raw:
+        """The job as it is then; of an array its summary, where `acted` says how many were cancelled."""
+        return self._act(id, "cancel", tasks)
+
+    def cancel_many(self, *ids: str, mine: bool = False) -> Raw:
+        """`count` were cancelled; ids that no job has are left in `missing`."""
         body: dict[str, object] = {"mine": True} if mine else {"ids": list(ids)}
-        return int(self.connection.post("/jobs/cancel", body, again=True)["count"])
+        found = _mapping(self.connection.post("/jobs/cancel", body, again=True))
+        return {"missing": found.get("unknown", []), **found}
 
     def hold(self, id: str, tasks: str | None = None) -> Raw:
         return self._act(id, "hold", tasks)

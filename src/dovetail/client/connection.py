@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
-from urllib.parse import quote, urlencode, urlsplit
+from urllib.parse import quote, unquote, urlencode, urlsplit
 
 from dovetail.model.errors import DovetailError, InputError
 
@@ -95,20 +95,47 @@ def find_address(
     The token in the folder is for the plane that wrote it there: it is sent nowhere else.
     """
     folder = state_folder(state)
-    token = token or os.environ.get("DOVETAIL_TOKEN") or ""
+    token = (token or os.environ.get("DOVETAIL_TOKEN") or "").strip()
     url = url or (None if state else os.environ.get("DOVETAIL_URL"))
     if url:
-        url = _checked(url)
-        if not token and (kept := _read_address(folder)) and kept.url == url:
-            return kept
-        return Address(url, token)
-    kept = _read_address(folder)
-    if kept is None:
+        return _address_of(
+            _checked(url), token, folder, named=bool(state or os.environ.get("DOVETAIL_STATE"))
+        )
+    kept = kept_address(folder)
+    return Address(kept.url, token or kept.token, kept.state)
+
+
+def kept_address(folder: Path) -> Address:
+    """What the plane of this folder wrote there: its address, and a token of its own."""
+    if (kept := _read_address(folder)) is None:
         raise NoPlane(
             f"no plane is running with its state in {folder}; start one with dovetail up, "
             "or set DOVETAIL_URL and DOVETAIL_TOKEN"
         )
-    return Address(kept.url, token or kept.token, kept.state)
+    return kept
+
+
+def _address_of(url: str, token: str, folder: Path, *, named: bool) -> Address:
+    """An address that was given, with the state folder if it is that of this machine's plane.
+
+    A loopback address may be a tunnel to another machine, so the folder has to speak for it: the same address
+    stands in it, or it was named and is another account's, which tells nobody what stands in it.
+    """
+    try:
+        kept = _read_address(folder)
+    except InputError as error:
+        ours = named and is_loopback(url) and isinstance(error.__context__, PermissionError)
+        return Address(url, token, folder if ours else None)
+    if kept is None or not _same(url, kept.url):
+        return Address(url, token)
+    return Address(url, token or (kept.token if url == kept.url else ""), folder)
+
+
+def _same(one: str, other: str) -> bool:
+    """Whether two addresses are one: this machine has several names."""
+    a, b = urlsplit(one), urlsplit(other)
+    alike = (a.scheme, a.port, a.path) == (b.scheme, b.port, b.path)
+    return alike and (a.hostname == b.hostname or (is_loopback(one) and is_loopback(other)))
 
 
 def _read_address(folder: Path) -> Address | None:
@@ -184,6 +211,8 @@ class Connection:
         self._known = False  # it has answered before
         if self._address.token:
             _safe_for_token(self._address.url)
+        if not (self._address.token.isascii() and self._address.token.isprintable()):
+            raise InputError("the token holds characters that no token has; copy it again (DOVETAIL_TOKEN)")
 
     def __repr__(self) -> str:
         return f"Connection({self._address.url!r})"
@@ -194,12 +223,16 @@ class Connection:
 
     @property
     def state(self) -> Path | None:
-        """The state folder, if the address came from one: then the plane is on this machine."""
+        """The plane's state folder, if it is on this machine."""
         return self._address.state
 
     @property
     def local(self) -> bool:
-        return self.state is not None or is_loopback(self.url)
+        """Whether the plane is on this machine, as far as its state folder tells: then it knows paths here.
+
+        A loopback address alone says nothing: it may be a tunnel.
+        """
+        return self.state is not None
 
     def close(self) -> None:
         with self._turn:
@@ -244,7 +277,10 @@ class Connection:
         sent = {"Accept": "application/json, application/problem+json", **(headers or {})}
         data = None
         if body is not None:
-            data = json.dumps(body, ensure_ascii=False, allow_nan=False).encode()
+            try:
+                data = json.dumps(body, ensure_ascii=False, allow_nan=False).encode()
+            except ValueError:
+                raise InputError("a number that is not finite cannot be sent; write another") from None
             sent["Content-Type"] = "application/json"
         elif method in ("POST", "PUT"):
             data = b""
@@ -264,15 +300,15 @@ class Connection:
                     tries.lost(error, wait=again)
                     continue
                 self._known, self._used_at = True, time.monotonic()
-                if not self._try_elsewhere(answer, tries, again):
+                if not self._try_elsewhere(answer, tries, again, path):
                     return answer
         raise AssertionError("the tries end by themselves")
 
-    def _try_elsewhere(self, answer: Answer, tries: _Tries, again: bool) -> bool:
+    def _try_elsewhere(self, answer: Answer, tries: _Tries, again: bool, path: str) -> bool:
         """Whether to ask again; raises what is a final no."""
         if answer.status < 400:
             return False
-        error = problem_of(answer)
+        error = problem_of(answer, path, self.url)
         if answer.status == 503 and isinstance(leader := error.problem.get("leader"), str) and leader:
             self._follow(leader, tries, error)
             return True
@@ -311,7 +347,7 @@ class Connection:
                 connection.request("GET", self._prefix + _target(path, query), headers=self._headers(headers))
                 reply = connection.getresponse()
                 if reply.status != 200:
-                    self._try_elsewhere(Answer(reply.status, reply.headers, reply.read()), tries, True)
+                    self._try_elsewhere(Answer(reply.status, reply.headers, reply.read()), tries, True, path)
                     continue
                 self._known = True
                 for event in read_events(reply):
@@ -389,7 +425,10 @@ class _Tries:
         elif isinstance(error, OSError) and type(error).__module__ == "ssl":
             what = f"no safe connection to {url}: {error}; check the address and its certificate"
         elif isinstance(error, ConnectionRefusedError) or not self._connection._known:
-            what = f"no plane answers at {url}; start one with dovetail up"
+            check = "start one with dovetail up" + (
+                "" if self._connection.local else ", or check DOVETAIL_URL"
+            )
+            what = f"no plane answers at {url}; {check}"
         else:
             what = f"the plane at {url} broke off ({_plain(str(error)) or type(error).__name__}); try again"
         if not wait or time.monotonic() + self._pause > self._until:
@@ -435,8 +474,16 @@ def read_events(lines: Iterator[bytes] | http.client.HTTPResponse) -> Iterator[S
             id = value
 
 
-def problem_of(answer: Answer) -> ApiError:
-    """What the plane complains of."""
+THINGS = {
+    "jobs": ("job", "has the id", "dovetail ps -a"),
+    "nodes": ("node", "is named", "dovetail nodes"),
+    "tenants": ("tenant", "is named", "dovetail shares"),
+    "tokens": ("token", "has the id", "dovetail token list"),
+}
+
+
+def problem_of(answer: Answer, path: str = "", url: str = "") -> ApiError:
+    """What the plane complains of; of what is not there, how to see what is."""
     try:
         problem = json.loads(answer.body)
     except ValueError:
@@ -445,7 +492,20 @@ def problem_of(answer: Answer) -> ApiError:
         problem = {}
     title = str(problem.get("title") or http.client.responses.get(answer.status, "problem"))
     made = Refused if 400 <= answer.status < 500 and answer.status not in (408, 429) else ApiError
-    return made(answer.status, title, str(problem.get("detail") or ""), problem)
+    detail = str(problem.get("detail") or "")
+    if answer.status == 404:
+        detail = _missing(detail, path, url)
+    return made(answer.status, title, detail, problem)
+
+
+def _missing(detail: str, path: str, url: str) -> str:
+    kind, _, rest = path.strip("/").partition("/")
+    name = unquote(rest.partition("/")[0])
+    nowhere = detail.startswith("nothing is at this address")
+    thing, is_called, shown_by = THINGS.get(kind, ("", "", ""))
+    if thing and name and (nowhere or detail.startswith((f"no {thing} has ", f"no {thing} is named "))):
+        return f"no {thing} that this token may see {is_called} {name}; see them with {shown_by}"
+    return f"{url} has no {ROOT}{path}; is it a plane? check DOVETAIL_URL" if nowhere else detail
 
 
 def _sentence(status: int, title: str, detail: str, problem: Mapping[str, Any]) -> str:
@@ -453,7 +513,10 @@ def _sentence(status: int, title: str, detail: str, problem: Mapping[str, Any]) 
     fields = problem.get("problems", problem.get("errors"))
     if isinstance(fields, list):
         told = [_plain(_told(field)) for field in fields[:5]]
-        said = "; ".join([said, *(text for text in told if text and text not in said)])
+        first = [] if any(text.endswith(f": {said}") for text in told) else [said]
+        said = "; ".join([*first, *(text for text in told if text and not (first and text in said))])
+    if status == 401 and said.startswith("send a token"):
+        return "the plane does not know this token, or got none; check DOVETAIL_TOKEN, or ask for a new one"
     if status == 401:
         return f"the plane does not know this token ({said}); check DOVETAIL_TOKEN, or ask for a new one"
     if status == 403:

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from dovetail.client.draft import JobFileError, zoned
+from dovetail.model.units import parse_duration
 
 
 def from_flags(
@@ -38,17 +39,19 @@ def from_flags(
     per_gpu: bool | None = None,
     command: Sequence[str] | None = None,
     environ: Mapping[str, str] | None = None,
+    local: bool = True,
 ) -> dict[str, Any]:
     """What `dovetail submit` and `run` were told, as a request; what was not said is left out.
 
-    A command given here runs where the user stands, as it would without us. `--retry 3`, `--retry exit:33`
+    A command given here runs where the user stands, as it would without us, if the plane is on this machine
+    (`local`); elsewhere that folder means nothing. `--retry 3`, `--retry exit:33`
     and `--retry exit:33,timeout@3` all work. `--time 30` is refused: Slurm would read minutes and we seconds.
     """
-    if isinstance(time, str) and re.fullmatch(r"\s*[0-9.]+\s*", time):
-        raise JobFileError(
-            "--time", None, f"{time} of what? write {time.strip()}m for minutes or {time.strip()}s"
-        )
+    if isinstance(time, str):
+        _check_time(time.strip())
     resources = {"cpus": cpus, "memory": memory}
+    if isinstance(gpus, str) and re.fullmatch(r"0*\.[0-9]+|[0-9.]+%", gpus):
+        raise JobFileError("--gpus", None, f"{gpus} of a GPU? write --gpus 1 --gpu-share {gpus}")
     typed = isinstance(gpus, str) and re.fullmatch("[0-9]+", gpus) is None
     if gpu_type and typed:
         raise JobFileError(
@@ -70,7 +73,7 @@ def from_flags(
         "dependency": dependency,
         "output": output,
         "error": error,
-        "workdir": os.path.abspath(workdir or ".") if workdir or command else None,
+        "workdir": _workdir(workdir, local, bool(command)),
         "env": _variables(env, os.environ if environ is None else environ) if env else None,
         "hold": hold or None,
         "begin": zoned(begin) if begin else None,
@@ -85,8 +88,30 @@ def from_flags(
     return _given(found)
 
 
+def _check_time(text: str) -> None:
+    """Said here and not by the plane, which takes a plain number for seconds and would say to write one."""
+    if re.fullmatch(r"[0-9]*\.?[0-9]+", text):
+        if float(text) == 0:
+            raise JobFileError("--time", None, f"{text} is no limit; leave --time out if there is none")
+        raise JobFileError("--time", None, f"{text} of what? write {text}m for minutes or {text}s")
+    try:
+        parse_duration(text)
+    except ValueError:
+        problem = f"{text!r} is no duration; write 45m, 2h30m or 1-12:00:00"
+        raise JobFileError("--time", None, problem) from None
+
+
 def _given(values: Mapping[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in values.items() if value is not None}
+
+
+def _workdir(given: str | None, local: bool, command: bool) -> str | None:
+    if local:
+        return os.path.abspath(given or ".") if given or command else None
+    if given and not os.path.isabs(given):
+        problem = f"{given!r} would be looked for on another machine; write a whole path that is there"
+        raise JobFileError("--workdir", None, problem)
+    return given
 
 
 def _name_of(command: Sequence[str]) -> str:

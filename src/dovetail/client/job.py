@@ -8,9 +8,10 @@
             job.checkpointed(step)
             break
 
-Only the standard library, quick to import, and it never makes training fail: with no plane all of this does
-nothing, and what cannot be written is not written. A plane tells that a job must stop by a TERM signal and
-by `stop.json` in the attempt's folder; progress goes the other way as lines of `reports.jsonl`.
+Only the standard library, quick to import, and it never makes training fail: what cannot be written is not
+written. With no plane all of this does nothing, but for `checkpoint_dir`, which is `./checkpoints` then: who
+asks for it means to save, and that is to work on a laptop too. A plane tells that a job must stop by a TERM
+signal and by `stop.json` in the attempt's folder; progress goes the other way as lines of `reports.jsonl`.
 """
 
 from __future__ import annotations
@@ -169,7 +170,10 @@ def catch_term() -> bool:
 
 
 def checkpoint_dir() -> Path:
-    """Where checkpoints go: the same folder for every attempt of this job. It exists."""
+    """Where checkpoints go: the same folder for every attempt of this job. It exists.
+
+    With no plane it is `checkpoints` in the current folder, made when it is asked for.
+    """
     from pathlib import Path  # noqa: PLC0415
 
     folder = Path(os.environ.get("DOVETAIL_CHECKPOINT_DIR") or "checkpoints")

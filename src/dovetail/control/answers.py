@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from dovetail.control.dependencies import Dependency, parse_dependency
 from dovetail.control.forecast import Window
 from dovetail.control.ledger import Ledger
+from dovetail.control.quotas import TooMuch
 from dovetail.control.records import Record
 from dovetail.control.states import State
 from dovetail.core.active import ActiveJob
 from dovetail.core.core import Core
 from dovetail.core.explain import ahead_of, binding
+from dovetail.core.room import Room
 from dovetail.model.cluster import Cluster
 from dovetail.model.grant import load_of, milli_of
-from dovetail.model.job import Shape
+from dovetail.model.job import Job, Shape
 from dovetail.model.units import WHOLE
 
 MOST_NAMED = 20
+MOST_CLOSED = 3  # nodes of which the reason is told
+OVER_QUOTA = "AssocGrpGRES"
+NOTHING_FREE = "nothing it could use is free: it starts when one of those who hold it ends"
 
 _HELD = {
     "JobHeldUser": ("Its user holds it.", "dovetail release {id}"),
@@ -59,6 +64,7 @@ class Why:
     starts_at: Window | None = None
     ahead: int = 0  # jobs before it that the one who asks may know of,
     ahead_others: bool = False  # and whether there are others
+    never: bool = False  # as things are it waits for ever: there is nothing to forecast
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +98,13 @@ class ShareState:
     pending: int
 
 
-def why(ledger: Ledger, record: Record, now: int, visible: Callable[[str], bool]) -> Why:
+def why(
+    ledger: Ledger,
+    record: Record,
+    now: int,
+    visible: Callable[[str], bool],
+    too_much: Callable[[Job], TooMuch | None] = lambda job: None,
+) -> Why:
     """What keeps it waiting, who holds what it needs, and what would let it start."""
     core = ledger.core
     if record.state is State.HELD:
@@ -123,6 +135,9 @@ def why(ledger: Ledger, record: Record, now: int, visible: Callable[[str], bool]
     answer = Why(record.id, record.state, reason.word, reason.sentence)
     if record.state is not State.PENDING or job.filed is None:
         return answer
+    if over := too_much(job.spec):
+        sentence = f"{over.sentence[:1].upper()}{over.sentence[1:]}."
+        return Why(record.id, record.state, OVER_QUOTA, sentence, remedy=over.remedy, never=True)
     before = ahead_of(core, job)
     answer.ahead = sum(1 for other in before if visible(other.tenant))
     answer.ahead_others = answer.ahead < len(before)
@@ -134,7 +149,95 @@ def why(ledger: Ledger, record: Record, now: int, visible: Callable[[str], bool]
         for other in holding[:MOST_NAMED]
     ]
     answer.remedy = _remedy(core, job, bool(before))
+    if closed := out_of_use(core, job.shape):
+        answer.sentence = f"{answer.sentence} {closed.sentence}"
+        answer.never = closed.needed
+        answer.remedy = closed.remedy(answer.remedy)
+        if closed.needed:  # whoever holds the rest may keep it
+            answer.holders = []
     return answer
+
+
+@dataclass(frozen=True, slots=True)
+class OutOfUse:
+    """Nodes that a job could use, were they not closed."""
+
+    nodes: tuple[str, ...]
+    sentence: str
+    helps: tuple[str, ...]  # with these back it could start now, or could at all
+    needed: bool  # without them it never starts
+
+    def remedy(self, other: str) -> str:
+        if not self.helps:
+            return other
+        words = (
+            f"an administrator can bring {_listed(self.helps)} back:  dovetail resume {' '.join(self.helps)}"
+        )
+        return words if self.needed or other in ("", NOTHING_FREE) else f"{words}; or: {other}"
+
+
+def out_of_use(core: Core, shape: Shape) -> OutOfUse | None:
+    """What is missing to a job because nodes are closed; None if it loses nothing by it."""
+    nodes, closed = core.cluster.nodes, core.closed_nodes()
+    lost = [
+        n for n in sorted(closed) if _suits(shape, core.cluster, n) and nodes[n].gpus >= min(shape.each, 1)
+    ]
+    if not lost:
+        return None
+    told = [_closed_sentence(core, n, closed[n]) for n in lost[:MOST_CLOSED]]
+    if len(lost) > MOST_CLOSED:
+        told.append(f"{len(lost) - MOST_CLOSED} more nodes are out of use.")
+    empty = Room(core.cluster)
+    for number in closed:
+        empty.close(number)
+    needed = empty.anywhere(shape) is None
+    room = empty if needed else _room_now(core)
+    helps: list[int] = []
+    if needed or room.best(shape) is None:
+        helps = next(
+            ([n] for n in lost if _holds(room, shape, [n])), lost if _holds(room, shape, lost) else []
+        )
+    if needed:
+        told.append("Without them it can never start.")
+    return OutOfUse(
+        tuple(nodes[n].name for n in lost), " ".join(told), tuple(nodes[n].name for n in helps), needed
+    )
+
+
+def _closed_sentence(core: Core, number: int, why: str) -> str:
+    name, gpus = core.cluster.nodes[number].name, core.cluster.nodes[number].gpus
+    for job in core.running.values():
+        gpus -= sum(spot[1].bit_count() for spot in job.spots or () if spot[0] == number)
+    word = why if why in ("drained", "switched off", "given back") else f"drained ({why})"
+    if gpus <= 0:
+        return f"{name} takes no new work: {word}."
+    return f"{gpus} GPU{'s' * (gpus > 1)} of {name} {'are' if gpus > 1 else 'is'} out of use: {word}."
+
+
+def _room_now(core: Core) -> Room:
+    """What is free now, in a room of its own."""
+    room = Room(core.cluster)
+    for spots, _ in core.holds.values():
+        room.take(spots)
+    for job in core.running.values():
+        room.take(job.spots or ())
+    for number in core.closed_nodes():
+        room.close(number)
+    return room
+
+
+def _holds(room: Room, shape: Shape, back: list[int]) -> bool:
+    """Whether it would hold it with these nodes opened."""
+    for number in back:
+        room.open(number)
+    found = room.anywhere(shape) is not None
+    for number in back:
+        room.close(number)
+    return found
+
+
+def _listed(names: Sequence[str]) -> str:
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
 
 
 def _suits(shape: Shape, cluster: Cluster, node: int) -> bool:
@@ -164,7 +267,7 @@ def _remedy(core: Core, job: ActiveJob, others_first: bool) -> str:
         lean = replace(shape, cpus=0, memory=0)
         if room.best(lean) is not None:
             return "its GPUs are free, but not the CPU or memory beside them: ask for less of those"
-    return "nothing it could use is free: it starts when one of those who hold it ends"
+    return NOTHING_FREE
 
 
 def nodes(core: Core) -> list[NodeState]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 from dovetail.model.units import SECOND
@@ -26,12 +26,15 @@ class Clock:
     wall: int = 0
     plane: int = 0
     scale: float = 1.0
+    before: Clock | None = None  # which went until `wall`, if there was one: at another pace, or set since
 
     def now(self) -> int:
         return self.at(wall_now())
 
     def at(self, wall: int) -> int:
         """The plane's time at a moment of the wall."""
+        if wall < self.wall and self.before is not None:
+            return min(self.before.at(wall), self.plane)
         return self.plane + round((wall - self.wall) * self.scale)
 
     def wall_at(self, plane: int) -> int:
@@ -47,17 +50,21 @@ class Clock:
         return (self.wall_at(plane) - wall_now()) / SECOND
 
     def to_json(self) -> str:
-        return json.dumps({"wall": self.wall, "plane": self.plane, "scale": self.scale})
+        kept = {"wall": self.wall, "plane": self.plane, "scale": self.scale}
+        before = self.before and {"before": {name: getattr(self.before, name) for name in kept}}
+        return json.dumps({**kept, **(before or {})})
 
 
 def clock_from(kept: str | None, scale: float, least: int) -> Clock:
     """The clock of a plane that wakes up: as before if it runs at the same pace; never behind `least`."""
     now = wall_now()
     if kept is not None:
-        clock = Clock(**json.loads(kept))
+        said = json.loads(kept)
+        before = said.pop("before", None)
+        clock = Clock(**said, before=before and Clock(**before))
         if clock.scale == scale and clock.at(now) >= least:
             return clock
-        return Clock(now, max(clock.at(now), least), scale)
+        return Clock(now, max(clock.at(now), least), scale, replace(clock, before=None))
     return Clock(now, max(now, least), scale)
 
 

@@ -16,9 +16,9 @@ from typing import NamedTuple
 from dovetail.core.core import Core, Step
 from dovetail.model.action import Start, Stop
 from dovetail.model.errors import DovetailError
-from dovetail.model.grant import nodes_of
+from dovetail.model.grant import load_of, nodes_of
 from dovetail.model.job import Job
-from dovetail.model.units import SECOND
+from dovetail.model.units import SECOND, WHOLE
 from dovetail.sim.forward import forward
 
 GOOD_FOR = 5.0  # real seconds that a forecast is kept at least, and
@@ -43,9 +43,10 @@ class Forecast:
 
     fits: bool
     starts_at: Window | None
-    placement: list[tuple[str, int]] = field(default_factory=list)  # node, GPUs there
+    placement: list[tuple[str, float]] = field(default_factory=list)  # node, GPUs there
     preempts: list[tuple[str, str]] = field(default_factory=list)  # job, tenant
     cost: float | None = None
+    notes: list[str] = field(default_factory=list)  # what else there is to know
 
 
 class _Ahead:
@@ -165,7 +166,7 @@ class Forecasts:
                 if begins is not None:
                     nodes = core.cluster.nodes
                     found.placement = [
-                        (nodes[n].name, sum(s[1].bit_count() for s in begins.spots if s[0] == n))
+                        (nodes[n].name, load_of(tuple(s for s in begins.spots if s[0] == n)) / WHOLE)
                         for n in sorted(nodes_of(begins.spots))
                     ]
                     return step.now

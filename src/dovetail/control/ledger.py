@@ -181,21 +181,25 @@ class Ledger:
 
     # -- what engines say
 
-    def ended(self, report: Report, now: int) -> None:
-        """An attempt is over: what becomes of its job."""
+    def ended(self, report: Report, now: int, at: int | None = None) -> None:
+        """An attempt is over: what becomes of its job. `at` says since when, if not since just now.
+
+        Whoever held devices while no plane was there to see the end is charged to the end, and no further.
+        """
         job_id, epoch, exit = report
         self.forget.append((job_id, epoch))
         record = self.book.records.get(job_id)
         if record is None or record.epoch != epoch or record.state not in (State.RUNNING, State.STOPPING):
             return  # an earlier start, of which all is known
-        self._close(record, exit, now)
+        at = now if at is None else min(max(at, record.started_at or at), now)
+        self._close(record, exit, at)
         told = job_id in self.core.stopping()
         wanted, record.wanted = record.wanted, ""
         done = exit.finished or (exit.cause == "exited" and exit.code == 0)
         if wanted == CANCEL or job_id not in self.core.jobs:  # or too large for what is left of the cluster
             self._tell(now, STOPPED, record, 0)
             if done or wanted == CANCEL:
-                self._over(record, State.COMPLETED if done else State.CANCELLED, now, exit.detail)
+                self._over(record, State.COMPLETED if done else State.CANCELLED, now, exit.detail, at=at)
             elif record.held_by not in ("", "cluster"):
                 self._shelve(record, now)
             else:  # there may be room for it again
@@ -204,19 +208,19 @@ class Ledger:
                 self._admit(record, now)
         elif done:
             self._tell(now, FINISHED, record, None)
-            self._over(record, State.COMPLETED, now, "")
+            self._over(record, State.COMPLETED, now, "", at=at)
         elif exit.cause == "stopped" or (exit.cause == "lost" and (told or wanted)):
-            self._back(record, exit, wanted, now)
+            self._back(record, exit, wanted, now, at)
         else:
             retry = self.book.asked[record.request].request.retry or Retry()
             left = retry.max - record.retries
             state, why, counts = verdict(exit, retry.on, left)
             if state is State.PENDING:
                 record.retries += counts
-                self._back(record, exit, wanted, now)
+                self._back(record, exit, wanted, now, at)
             else:
                 self._tell(now, FAILED, record, (why or f"exit {exit.code}", 0))
-                self._over(record, state, now, why)
+                self._over(record, state, now, why, at=at)
 
     def vanished(self, record: Record, now: int) -> None:
         """It was told to stop, and there is no trace of it: it had not begun."""
@@ -247,10 +251,10 @@ class Ledger:
             self._admit(record, now)
         self._touch(record)
 
-    def _back(self, record: Record, exit: Exit, wanted: str, now: int) -> None:
+    def _back(self, record: Record, exit: Exit, wanted: str, now: int, at: int) -> None:
         """It will be started again; what it has lost is counted."""
         active = self.core.jobs[record.id]
-        done = active.done_at(now)
+        done = active.done_at(at)
         kept = self._kept(record, exit, done)
         record.lost_time += (done - kept) * record.load
         record.state, record.placement = State.PENDING, None
@@ -271,16 +275,17 @@ class Ledger:
             return done
         return done - done % checkpoint.every if checkpoint.every else 0
 
-    def _close(self, record: Record, exit: Exit, now: int) -> None:
-        """Write down how the attempt ended."""
+    def _close(self, record: Record, exit: Exit, at: int) -> None:
+        """Write down how the attempt ended, and when."""
         record.exit_code, record.cause = exit.code, exit.cause
-        held = max(0, now - (record.started_at or now))
+        held = max(0, at - (record.started_at or at))
+        record.held_time += held
         record.gpu_time += held * record.load
         self.batch.ended.append(
             Attempt(
                 record.id,
                 record.epoch,
-                ended_at=now,
+                ended_at=at,
                 exit_code=exit.code,
                 cause=exit.cause,
                 detail=exit.detail[:500],
@@ -384,7 +389,8 @@ class Ledger:
                 record.state, record.reason, record.held_by = State.HELD, NO_ROOM, "cluster"
             else:
                 record.state, record.reason = State.PENDING, ""
-                record.eligible_at = now
+                if record.first_started_at is None:  # its wait is the one before its first start
+                    record.eligible_at = now
                 self.book.admit(record)
                 self._tell(now, SUBMITTED, record, job)
         self._touch(record)
@@ -411,8 +417,19 @@ class Ledger:
             self.orders.append(End(record.id, record.epoch, wanted))
         record.wanted = wanted
 
-    def _over(self, record: Record, state: State, now: int, why: str, *, admitted: bool = True) -> None:
-        record.state, record.ended_at, record.reason, record.wanted = state, now, why[:500], ""
+    def _over(
+        self,
+        record: Record,
+        state: State,
+        now: int,
+        why: str,
+        *,
+        admitted: bool = True,
+        at: int | None = None,
+    ) -> None:
+        """It is so now, and has been since `at`."""
+        record.state, record.reason, record.wanted = state, why[:500], ""
+        record.ended_at = now if at is None else at
         record.placement = record.placement if record.started_at is not None else None
         self._touch(record)
         self.book.remove(record, was_admitted=admitted)

@@ -29,6 +29,7 @@ from dovetail.control.forecast import Forecast, Forecasts
 from dovetail.control.launching import DeviceNames, launch_of, shares_of
 from dovetail.control.ledger import Begin, Ledger
 from dovetail.control.measured import Measured
+from dovetail.control.quotas import Quotas
 from dovetail.control.records import Record
 from dovetail.control.request import JobRequest, parse_request, to_job
 from dovetail.control.states import State
@@ -83,6 +84,7 @@ class Submitted:
     ids: list[str]
     count: int
     array: bool
+    notes: Sequence[str] = ()  # what may have been meant otherwise, a line each
 
 
 class Change(NamedTuple):
@@ -139,6 +141,7 @@ class Plane:
         self._cluster = settings.cluster
         self._keys: dict[tuple[str, str], tuple[bytes, Submitted]] = {}  # of this tick
         self._header: Header
+        self._quotas: Quotas
         self._forecasts = Forecasts()
         self._measured: Measured
         self._accounts: dict[str, str] = {}
@@ -281,6 +284,7 @@ class Plane:
         for record in active:
             book.add(record, asked[record.request])
         self._header = header
+        self._quotas = Quotas(header.cluster, made.core.policy)
         self._ledger = Ledger(made.core, book, made.era, self._job_of)
         self._seq = store.next_seq()
         self._measured = Measured(store)
@@ -384,7 +388,7 @@ class Plane:
                 self._hear(self._inbox.popleft(), now, waiting)
             for report in reports:
                 self._measured.last(report.job, report.epoch, self.engine, ledger, now)
-                ledger.ended(report, now)
+                ledger.ended(report, now, self.clock.at(report.exit.ended_at))
             ledger.due(now)
             self._measured.read(self.engine, ledger, now)
             step = ledger.decide(now)
@@ -571,6 +575,7 @@ class Plane:
     def _take(self, caller: Caller, request: JobRequest, body: Mapping[str, Any], now: int) -> Submitted:
         ledger = self._ledger
         tenant = self._tenant_for(caller, request)
+        notes = self._doubts(caller, tenant)
         word = self._fresh_id()
         indices: tuple[int, ...] = ()
         at_most: int | None = None
@@ -580,11 +585,8 @@ class Plane:
         job = to_job(request, first, now, tenant, caller.user, self._cluster)
         if not ledger.core.room.ever(job.shape):
             raise NeverFits(answers.never(job.shape, self._cluster))
-        limit = self._limit(tenant)
-        if limit is not None and job.shape.load > limit * 1000:
-            raise NeverFits(
-                f"the job asks for {job.shape.gpus} GPUs, and tenant {tenant} never holds more than {limit}"
-            )
+        if over := self._quotas.too_much(job):
+            raise NeverFits(over.refusal)
         self._check_dependencies(caller, request)
         begin = request.begins_at(now)
         common: dict[str, Any] = {
@@ -597,6 +599,8 @@ class Plane:
             "gpus": job.shape.gpus,
             "load": job.shape.load,
             "nodes": request.node_count,
+            "cpus": job.shape.cpus or None,
+            "memory": job.shape.memory or None,
             "types": ",".join(job.shape.types),
             "dependency": request.dependency,
             "at_most": at_most,
@@ -616,7 +620,17 @@ class Plane:
         asked = Asked(request, body, workdir)
         ledger.batch.requests.append({"id": word, "body": json.dumps(body), "workdir": workdir})
         ledger.submit(records, asked, now)
-        return Submitted(word, [r.id for r in records[:100]], len(records), bool(indices))
+        return Submitted(word, [r.id for r in records[:100]], len(records), bool(indices), notes)
+
+    def _doubts(self, caller: Caller, tenant: str) -> list[str]:
+        """What an admin may have mistyped: nobody else can name another tenant."""
+        if tenant == caller.tenant or tenant in self._cluster.tenants:
+            return []
+        if self.store.knows_tenant(tenant) or any(r.tenant == tenant for r in self._ledger.batch.added):
+            return []
+        names = sorted(self.store.known_tenants() | self._cluster.tenants.keys())
+        named = ", ".join(names[:20]) + (f" and {len(names) - 20} more" if len(names) > 20 else "")
+        return [f"tenant {tenant} has no quota and no jobs yet; known tenants: {named or 'none'}"]
 
     def _tenant_for(self, caller: Caller, request: JobRequest) -> str:
         wanted = request.tenant_asked
@@ -627,14 +641,6 @@ class Plane:
         raise InputError(
             f"you may not submit for {wanted!r}; leave queue out, or ask for a token of that tenant"
         )
-
-    def _limit(self, tenant: str) -> int | None:
-        limits = [
-            found.limit
-            for name in self._cluster.line(tenant)
-            if (found := self._cluster.tenants.get(name)) is not None and found.limit is not None
-        ]
-        return min(limits, default=None)
 
     def _fresh_id(self) -> str:
         while True:
@@ -753,6 +759,7 @@ class Plane:
         made = changed(snapshot(ledger.core), old, new, ledger.era, ledger.book)
         self._header, self._cluster = new, cluster
         ledger.core, ledger.era = made.core, made.era
+        self._quotas = Quotas(cluster, made.core.policy)
         self._move_in(made, now)
         self._forecasts.clear()
 
@@ -765,11 +772,11 @@ class Plane:
             record = self._ledger.book.records.get(job)
             if record is None:
                 raise InputError(f"job {job} is over: nothing keeps it waiting; see dovetail describe {job}")
-            answer = answers.why(self._ledger, record, now, visible)
-            return answer, self._forecasts.core_for(self._ledger.core, job)
+            answer = answers.why(self._ledger, record, now, visible, self._quotas.too_much)
+            return answer, None if answer.never else self._forecasts.core_for(self._ledger.core, job)
 
         answer, fork = self._put(run, changes=False)
-        if answer.state == State.PENDING:
+        if answer.state == State.PENDING and not answer.never:
             answer.starts_at = self._forecasts.starts_at(fork, job)
         return answer
 
@@ -787,15 +794,23 @@ class Plane:
     def forecast(self, caller: Caller, request: JobRequest) -> Forecast:
         """Where and when a job would start if it were submitted now."""
 
-        def run(now: int) -> tuple[Core, Job]:
+        def run(now: int) -> tuple[Core, Job, answers.OutOfUse | None]:
             tenant = self._tenant_for(caller, request)
             job = to_job(request, "this-job", now, tenant, caller.user, self._cluster)
             if not self._ledger.core.room.ever(job.shape):
                 raise NeverFits(answers.never(job.shape, self._cluster))
-            return self._ledger.core.fork(), job
+            if over := self._quotas.too_much(job):
+                raise NeverFits(over.refusal)
+            core = self._ledger.core
+            return core.fork(), job, answers.out_of_use(core, job.shape)
 
-        fork, job = self._put(run, changes=False)
-        return self._forecasts.of_new(fork, job, self.clock.now())
+        fork, job, closed = self._put(run, changes=False)
+        notes = [closed.sentence, closed.remedy("")] if closed is not None else []
+        if closed is not None and closed.needed:
+            return Forecast(fits=False, starts_at=None, notes=notes)
+        found = self._forecasts.of_new(fork, job, self.clock.now())
+        found.notes = [note for note in notes if note]
+        return found
 
     def nodes(self) -> list[answers.NodeState]:
         return self._put(lambda now: answers.nodes(self._ledger.core), changes=False)

@@ -239,6 +239,19 @@ class Queries:
                         found.setdefault(name, []).append(row.id)
         return found
 
+    def over(self, ids: Iterable[str], most: int) -> list[str]:
+        """Those of these that have ended, the first `most` of them; all were found for the caller before."""
+        found: list[str] = []
+        wanted = list(ids)
+        with self._store.reading() as connection:
+            for start in range(0, len(wanted), 500):
+                part = wanted[start : start + 500]
+                query = sa.select(_J.id).where(_J.id.in_(part), _J.state.not_in(ACTIVE_WORDS))
+                found += [row.id for row in connection.execute(query.order_by(_J.seq))]
+                if len(found) >= most:
+                    break
+        return found[:most]
+
     def active_of(self, caller: Caller) -> list[str]:
         """The caller's own jobs that are not over."""
         query = sa.select(_J.id).where(
@@ -515,7 +528,7 @@ def _page(rows: Sequence[Row[Any]], limit: int, cursor_of: Callable[[Row[Any]], 
 def _bytes_of(job: Json) -> int:
     """How long a job is as JSON; rather too much, and quicker than to write it."""
     words = (job[name] for name in ("name", "reason", "tenant", "user", "model", "detail", "dependency"))
-    length = 800 + sum(len(word.encode("utf-8", "replace")) for word in words if word)
+    length = 950 + sum(len(word.encode("utf-8", "replace")) for word in words if word)
     length += sum(40 + len(part["node"]) + 4 * len(part["devices"]) for part in job["placement"])
     return length + (0 if job["progress"] is None else 3 * MOST_PROGRESS)
 
@@ -561,13 +574,18 @@ def job_json(row: Any, *, whole: bool = False) -> Json:
         "gpus": row.gpus,
         "gpu_share": None if not row.gpus else round(row.load / (1_000 * row.gpus), 3),
         "nodes": row.nodes,
+        "cpus": None if row.cpus is None else row.cpus / 1_000,
+        "memory": row.memory,
         "gpu_types": _words(row.types)[: None if whole else 8],
         "time_limit": None if row.time_limit is None else row.time_limit / SECOND,
         "submitted_at": iso(row.submitted_at),
+        "begin_at": iso(row.begin_at),
         "eligible_at": iso(row.eligible_at),
         "started_at": iso(row.started_at),
         "first_started_at": iso(row.first_started_at),
         "ended_at": iso(row.ended_at),
+        "waited": _waited(row),
+        "took": row.held_time / SECOND,
         "placement": placement,
         "attempt": row.epoch,
         "restarts": row.restarts,
@@ -584,6 +602,16 @@ def job_json(row: Any, *, whole: bool = False) -> Json:
         "gpu_seconds": round(row.gpu_time / (1_000 * SECOND), 3),
         "lost_gpu_seconds": round(row.lost_time / (1_000 * SECOND), 3),
     }
+
+
+def _waited(row: Any) -> float | None:
+    """From when it could have started to its first start."""
+    if row.first_started_at is None:
+        return None
+    ready = row.eligible_at
+    if ready is None or ready > row.first_started_at:
+        ready = row.submitted_at
+    return float(row.first_started_at - ready) / SECOND
 
 
 def _placement(text: str | None, most: int | None) -> list[Json]:

@@ -27,6 +27,7 @@ CHANGING = (
     "wanted",
     "gpu_time",
     "lost_time",
+    "held_time",
     "progress",
 )
 CONSTANT = (
@@ -43,6 +44,8 @@ CONSTANT = (
     "gpus",
     "load",
     "nodes",
+    "cpus",
+    "memory",
     "types",
     "dependency",
     "at_most",
@@ -71,6 +74,8 @@ class Record:
     gpus: int = 0
     load: int = 0
     nodes: int = 1
+    cpus: int | None = None  # milli-cores on each node,
+    memory: int | None = None  # and bytes, if it asked for some
     types: str = ""
     dependency: str | None = None
     at_most: int | None = None
@@ -95,6 +100,7 @@ class Record:
     wanted: str = ""  # once it has stopped: cancelled | requeued | held; "": back to the queue
     gpu_time: int = 0
     lost_time: int = 0
+    held_time: int = 0  # microseconds that its attempts lasted, those that have ended
     progress: dict[str, Any] | None = None
 
     def constant(self) -> dict[str, Any]:

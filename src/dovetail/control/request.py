@@ -21,7 +21,7 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import Annotated, Any, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
 from dovetail.control import arrays, dependencies
 from dovetail.control.arrays import expand_array as expand_array
@@ -165,6 +165,18 @@ class Retry(BaseModel):
     )
 
 
+def _read_retry(value: object) -> object:
+    """`retry: 3` is how often, after the usual ends."""
+    times = number(value)
+    if isinstance(times, int):
+        return {"max": times}
+    if isinstance(value, dict | Retry):
+        return value
+    raise refusal(
+        f"{shown(value)} says neither how often nor when; write 3, or {{max: 3, on: [preempted, exit:33]}}"
+    )
+
+
 class JobRequest(BaseModel):
     """A job as it is asked for. Durations: 90 (seconds), 45m, 2h30m, 1-12:00:00. Memory: 32G."""
 
@@ -228,7 +240,14 @@ class JobRequest(BaseModel):
         default=True, description="It may be stopped for another and started again."
     )
     checkpoint: Checkpoints | None = Field(default=None, description="How it saves its work.")
-    retry: Retry | None = Field(default=None, description="After which ends it is started again.")
+    retry: Annotated[
+        Retry | None,
+        BeforeValidator(_read_retry, json_schema_input_type=Retry | Annotated[int, Field(ge=0, le=1_000)]),
+    ] = Field(
+        default=None,
+        description="After which ends it is started again; 3 is as much as {max: 3}.",
+        examples=[3, {"on": ["preempted", "exit:33"], "max": 2}],
+    )
     deadline: Annotated[str | None, MOMENT] = Field(
         default=None,
         description="When it should be done: ISO 8601 (UTC unless it says otherwise) or +2h from now.",

@@ -11,18 +11,21 @@ import signal
 import socket
 import stat
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from dovetail.control.clock import wall_now
 from dovetail.control.election import DatabaseElection, Election, FileElection
 from dovetail.control.plane import Plane, Settings
+from dovetail.control.retention import pruned
 from dovetail.control.store import Store, url_of
 from dovetail.control.tokens import Tokens, first_token
 from dovetail.engines.gpus import Found, discover
 from dovetail.engines.local import LocalEngine
 from dovetail.model.errors import DovetailError, InputError
+from dovetail.model.units import DAY
 from dovetail.policies.table import POLICIES
 
 ADDRESS, TOKEN, LOG = "address.json", "token", "plane.log"
@@ -45,6 +48,7 @@ class Wanted:
     scale: float = 1.0
     open_metrics: bool = False
     hosts: tuple[str, ...] = ()  # further names by which it is known
+    keep_days: float = 30.0  # after which the output of a job that is over is removed; 0: never
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,16 +62,34 @@ class Up:
     limits: str  # what is enforced on jobs, in a sentence
 
 
-@contextmanager
-def plane_up(wanted: Wanted) -> Iterator[Up]:
-    """A plane that leads, or waits to; without its HTTP server."""
+def checked(wanted: Wanted) -> Found:
+    """What there is to schedule; a question that is wrong is refused before anything is written."""
     if wanted.policy is not None:
-        POLICIES.make(wanted.policy, **dict(wanted.options))  # a wrong name or option leaves nothing behind
+        POLICIES.make(wanted.policy, **dict(wanted.options))
     if not wanted.scale > 0:
         raise InputError(f"a time scale of {wanted.scale:g} stands still; give one above 0")
+    if not 0 <= wanted.keep_days <= 36_500:
+        raise InputError(f"{wanted.keep_days:g} days cannot be kept; give 0 (for ever) to 36500")
     found = discover(wanted.virtual)
     if wanted.scale != 1.0 and not found.virtual:
         raise InputError("a time scale is for virtual GPUs only; add --virtual 2x4")
+    if os.path.exists(wanted.folder) and not os.path.isdir(wanted.folder):
+        raise InputError(f"{wanted.folder} is a file, and the state is a folder; name another with --state")
+    url = url_of(wanted.database, wanted.folder)
+    if not url.startswith("sqlite"):
+        store = Store(url)
+        try:
+            with store.reading():
+                pass
+        finally:
+            store.close()
+    return found
+
+
+@contextmanager
+def plane_up(wanted: Wanted, found: Found | None = None) -> Iterator[Up]:
+    """A plane that leads, or waits to; without its HTTP server. `found` is what `checked` has found."""
+    found = found or checked(wanted)
     folder = prepared(wanted.folder)
     url = url_of(wanted.database, folder)
     _private_database(url)
@@ -95,7 +117,8 @@ def plane_up(wanted: Wanted) -> Iterator[Up]:
         plane.start()
         try:
             _leave_address(folder, store, address, first)
-            yield Up(plane, found, address, first, engine.describe_limits())
+            with _kept_for(wanted.keep_days, plane, folder):
+                yield Up(plane, found, address, first, engine.describe_limits())
         finally:
             plane.close()
             engine.close()
@@ -104,12 +127,21 @@ def plane_up(wanted: Wanted) -> Iterator[Up]:
         store.close()
 
 
+def _kept_for(days: float, plane: Plane, folder: Path) -> AbstractContextManager[None]:
+    """Days are those of the wall, however fast the plane's time runs."""
+    if not days:
+        return nullcontext()
+    span = round(days * DAY)
+    return pruned(plane.store, folder, lambda: plane.clock.at(wall_now() - span))
+
+
 def serve(wanted: Wanted, on_ready: Callable[[Up], None]) -> None:
     """Run a plane with its API until it is told to stop."""
     with bound(wanted.host, wanted.port) as listening:
+        found = checked(wanted)
         prepared(wanted.folder)
         _log_to(wanted.folder / LOG)
-        with plane_up(wanted) as up:
+        with plane_up(wanted, found) as up:
             # Half a second that a wrong question need not wait for.
             from dovetail.control.api.app import make_app  # noqa: PLC0415
             from dovetail.control.api.server import make_server  # noqa: PLC0415
@@ -151,6 +183,7 @@ def bound(host: str, port: int) -> Iterator[socket.socket]:
 
 def prepared(folder: Path) -> Path:
     """The state folder, there and ours alone."""
+    new = not os.path.exists(folder)
     try:
         folder.mkdir(parents=True, exist_ok=True, mode=0o711 if os.getuid() == 0 else 0o700)
         for name in ("attempts", "checkpoints"):
@@ -162,6 +195,9 @@ def prepared(folder: Path) -> Path:
         with suppress(OSError):
             (folder / "attempts").rmdir()
             (folder / "checkpoints").rmdir()
+        if new:
+            with suppress(OSError):
+                folder.rmdir()
         raise InputError(
             f"the state folder {folder} cannot be written: {os.strerror(error.errno or 0)}; "
             "mend that, or name another with --state"

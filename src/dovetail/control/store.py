@@ -350,6 +350,22 @@ class Store:
         found = {row.id: row.tenant for row in rows if row.id in ids}
         return found | {row.array: row.tenant for row in rows if row.array in ids}
 
+    def knows_tenant(self, name: str) -> bool:
+        """Whether somebody has a token of this tenant, or submitted for it."""
+        with self.reading() as connection:
+            return any(
+                connection.execute(sa.select(c.tenant).where(c.tenant == name).limit(1)).first() is not None
+                for c in (tables.tokens.c, tables.jobs.c)
+            )
+
+    def known_tenants(self) -> set[str]:
+        """All whom `knows_tenant` knows."""
+        with self.reading() as connection:
+            found = [
+                connection.execute(sa.select(t.c.tenant).distinct()) for t in (tables.tokens, tables.jobs)
+            ]
+            return {row.tenant for rows in found for row in rows if row.tenant}
+
     def speeds(self) -> list[dict[str, Any]]:
         with self.reading() as connection:
             return [dict(row._mapping) for row in connection.execute(sa.select(tables.speeds))]

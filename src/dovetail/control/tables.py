@@ -91,6 +91,8 @@ jobs = Table(
     Column("gpus", Integer, nullable=False),
     Column("load", Integer, nullable=False),  # milli-GPUs
     Column("nodes", Integer, nullable=False),
+    Column("cpus", Integer),  # milli-cores on each node; none asked for: null
+    Column("memory", BigInteger),  # bytes on each node
     Column("types", Text, nullable=False),
     Column("dependency", Text),
     Column("at_most", Integer),  # members of its array at once
@@ -115,6 +117,7 @@ jobs = Table(
     Column("wanted", String(16), nullable=False),  # what shall become of it once it has stopped
     Column("gpu_time", BigInteger, nullable=False),  # milli-GPU-microseconds held
     Column("lost_time", BigInteger, nullable=False),  # of these, without lasting work
+    Column("held_time", BigInteger, nullable=False, server_default="0"),  # microseconds that it ran
     Column("progress", Text),
     Index("ix_jobs_state_seq", "state", "seq"),
     Index("ix_jobs_tenant_seq", "tenant", "seq"),

@@ -22,7 +22,8 @@ LOOPBACK = "127.0.0.1"
 # What is the plane's own and means nothing, or too much, to a job.
 _NOT_PASSED_ON = frozenset({
     "CREDENTIALS_DIRECTORY", "INVOCATION_ID", "JOURNAL_STREAM", "LISTEN_FDNAMES", "LISTEN_FDS", "LISTEN_PID",
-    "MAINPID", "NOTIFY_SOCKET", "PGPASSFILE", "PGPASSWORD", "WATCHDOG_PID", "WATCHDOG_USEC",
+    "MAINPID", "MAKEFLAGS", "MAKELEVEL", "MAKE_TERMERR", "MAKE_TERMOUT", "MFLAGS", "NOTIFY_SOCKET",
+    "PGPASSFILE", "PGPASSWORD", "WATCHDOG_PID", "WATCHDOG_USEC",
     "GROUP_RANK", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "RANK", "WORLD_SIZE",
 })  # fmt: skip
 _NOT_PASSED_ON_FAMILIES = ("DOVETAIL_", "SLURM_", "SLURMD_")
@@ -101,7 +102,7 @@ def _devices(devices: tuple[str, ...]) -> dict[str, str]:
 
 
 def _slurm(launch: Launch, rank: int, local: int, node: int, counts: list[int]) -> dict[str, str]:
-    nodes = ",".join(share.node for share in launch.shares)
+    nodes, mine = ",".join(share.node for share in launch.shares), launch.shares[node]
     env = {
         "SLURM_JOB_ID": launch.job,
         "SLURM_JOBID": launch.job,
@@ -113,11 +114,20 @@ def _slurm(launch: Launch, rank: int, local: int, node: int, counts: list[int]) 
         "SLURM_JOB_NUM_NODES": str(len(counts)),
         "SLURM_NTASKS": str(sum(counts)),
         "SLURM_NPROCS": str(sum(counts)),
+        "SLURM_GPUS": str(sum(len(share.devices) for share in launch.shares)),
+        "SLURM_GPUS_ON_NODE": str(len(mine.devices)),
         "SLURM_JOB_NODELIST": nodes,
         "SLURM_NODELIST": nodes,
-        "SLURMD_NODENAME": launch.shares[node].node,
+        "SLURMD_NODENAME": mine.node,
         "SLURM_RESTART_COUNT": str(max(launch.epoch - 1, 0)),
     }
+    if mine.cpus:  # as Slurm does, only if a number was asked for; a task is one of our processes
+        whole = max(mine.cpus // 1_000, 1)
+        env |= {
+            "SLURM_CPUS_PER_TASK": str(max(whole // counts[node], 1)),
+            "SLURM_CPUS_ON_NODE": str(whole),
+            "SLURM_JOB_CPUS_PER_NODE": ",".join(str(max(s.cpus // 1_000, 1)) for s in launch.shares),
+        }
     given = dict(launch.env)
     for ours, theirs in (
         ("DOVETAIL_ARRAY_ID", "SLURM_ARRAY_JOB_ID"),

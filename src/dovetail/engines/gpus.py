@@ -10,7 +10,7 @@ import os
 import re
 import socket
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from dovetail.model.cluster import KNOWN_TYPES, MOST_DEVICES, Cluster, GpuType, Node, parse_cluster
@@ -52,10 +52,15 @@ def discover(virtual: str | None = None) -> Found:
 
 
 def pretended(description: str, cpus: int, memory: int, note: str = "") -> Found:
-    """Nodes that exist by name only; as much CPU and memory as anybody asks for."""
-    cluster = parse_cluster(description)
-    devices = {node.name: tuple(map(str, range(node.gpus))) for node in cluster.nodes}
-    return Found(cluster, devices, True, cpus, memory, note)
+    """Nodes that exist by name only. Each has all the CPU and memory of this machine: they overlap.
+
+    So what the machine could never run is refused, and what it could is taken, on however many nodes. To
+    split it up would refuse on 64 pretended nodes what runs on one.
+    """
+    described = parse_cluster(description)
+    nodes = tuple(replace(node, cpus=cpus, memory=memory) for node in described.nodes)
+    devices = {node.name: tuple(map(str, range(node.gpus))) for node in nodes}
+    return Found(replace(described, nodes=nodes), devices, True, cpus, memory, note)
 
 
 def translated(host: str, devices: Sequence[Device], cpus: int, memory: int) -> Found:

@@ -45,6 +45,9 @@ MOST_READ = 1 << 20
 SHELL = "/bin/bash"
 
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,199}")
+_GROUP = re.compile(
+    rf"{cgroup.PREFIX}(?P<job>{_NAME.pattern})-(?P<epoch>[0-9]+)-[0-9]+-(?P<mark>[0-9a-f]{{12}})"
+)
 _FLOCK = struct.Struct("hhqqi4x")
 # Imported, not run as a file: so its compiled form is kept. And from a package whose own first page is left
 # unread, for that serves other people and imports what they need.
@@ -72,6 +75,7 @@ class LocalEngine:
         self._active.mkdir(mode=0o700, exist_ok=True)
         self._secrets = frozenset(secrets)
         self._limits = limits
+        self._swept = False
         self._ended: dict[Attempt, Report] = {}  # read from disk, or what could not even be written there
         self._tries: dict[Attempt, int] = {}
         self._check_at: dict[Attempt, float] = {}
@@ -110,8 +114,6 @@ class LocalEngine:
         try:
             if not (folder / "launch.json").exists():
                 self._write(launch, folder)
-            if (folder / "exit.json").exists():
-                return
             (self._active / _marker(attempt)).touch(mode=0o600)
         except (OSError, ValueError) as problem:
             if isinstance(problem, OSError) and problem.errno in supervisor.SHORTAGE:
@@ -124,7 +126,9 @@ class LocalEngine:
             self.ring()
             return
         self._ended.pop(attempt, None)
-        if not self._supervisor(folder):
+        if self._ends(attempt, folder):  # it ran before, whoever asks again does not know how it ended
+            self.ring()
+        elif not self._supervisor(folder):
             self._send(attempt, folder)
 
     def stop(self, job: str, epoch: int, why: str, grace: int) -> None:
@@ -278,7 +282,7 @@ class LocalEngine:
         files = [process["output"] for process in planned] + [p["error"] for p in planned if p["error"]]
         supervisor.write_json(str(folder), "logs.json", list(dict.fromkeys(files)), durable=False)
         limits = self._enforced()
-        mark = hashlib.blake2b(os.fsencode(folder), digest_size=6).hexdigest()
+        mark = _mark(folder)
         groups = [
             cgroup.groups(limits, f"{launch.job}-{launch.epoch}-{number}-{mark}", share.cpus, share.memory)
             for number, share in enumerate(launch.shares)
@@ -301,7 +305,29 @@ class LocalEngine:
         """Asked by whoever starts jobs, not by those who only read: asking may move this process (v2)."""
         if self._limits is None:
             self._limits = cgroup.detect()
+        if not self._swept:
+            self._swept = True
+            self._sweep(self._limits)
         return self._limits
+
+    def _sweep(self, limits: cgroup.Limits) -> None:
+        """Remove what attempts that are over left of their groups, if their supervisor could not any more.
+
+        A group is ours if its mark is that of an attempt below this root, and is removed only while empty.
+        """
+        for base in {limits.memory, limits.cpu} - {""}:
+            try:
+                names = os.listdir(base)
+            except OSError:
+                continue
+            for name in names:
+                if (found := _GROUP.fullmatch(name)) is None:
+                    continue
+                folder = self._root / found["job"] / found["epoch"]
+                over = (folder / "exit.json").exists() or not folder.exists()
+                if found["mark"] == _mark(folder) and over:
+                    with suppress(OSError):  # not empty: somebody is still in it
+                        os.rmdir(os.path.join(base, name))
 
     def _look(self, attempt: Attempt, now: float) -> None:
         """Has it ended? If not: does somebody stand by it?"""
@@ -444,6 +470,11 @@ def _marker(attempt: Attempt) -> str:
     if not _NAME.fullmatch(job):
         raise InputError(f"{job!r} is no id of a job")
     return f"{job}@{epoch}"
+
+
+def _mark(folder: Path) -> str:
+    """What tells the groups of one state folder from those of another."""
+    return hashlib.blake2b(os.fsencode(folder), digest_size=6).hexdigest()
 
 
 def _owner(folder: Path) -> int | None:

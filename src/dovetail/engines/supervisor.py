@@ -288,9 +288,7 @@ class Attempt:
 
     def end(self, code: int, cause: str, detail: str) -> None:
         """Write it down, come what may: until then the attempt counts as running."""
-        for group in self.groups:
-            if not cgroup.remove(group):
-                detail += f"; control group {group} could not be removed"
+        left = [group for group in self.groups if not cgroup.remove(group)]
         said = {
             "code": code,
             "cause": cause,
@@ -303,6 +301,16 @@ class Attempt:
         above, epoch = os.path.split(self.folder)
         root, job = os.path.split(above)
         ring(root, f"{job}@{epoch}")
+        self._tidy(left)
+
+    def _tidy(self, left: list[str]) -> None:
+        """Groups whose last process was still on its way out: nobody waits for these any more."""
+        until = time.monotonic() + PATIENCE
+        while left and time.monotonic() < until:
+            left = [group for group in left if not cgroup.remove(group, 1.0)]
+        if left:
+            with open(os.path.join(self.folder, "supervisor.log"), "a", encoding="utf-8") as log:
+                log.write(f"control groups could not be removed: {' '.join(left)}\n")
 
     def _write_down(self, name: str, said: dict[str, Any]) -> None:
         while True:

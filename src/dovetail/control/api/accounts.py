@@ -64,7 +64,7 @@ def list_tokens(call: Managing, limit: Limit = 100, cursor: Cursor = None) -> Re
 def revoke_token(call: Managing, id: Name) -> Response:
     """The last token of an admin cannot be revoked."""
     if not (id.isascii() and id.isalnum() and call.wiring.tokens.revoke(id)):
-        raise not_found("token has this id")
+        raise not_found("token has the id", id)
     return Response(status_code=204)
 
 

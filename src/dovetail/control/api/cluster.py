@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping
 from typing import Annotated, Literal
 
 from fastapi import APIRouter, Path, Query
@@ -27,8 +29,11 @@ from dovetail.control.api.resources import (
     Tenant,
     TenantSettings,
 )
+from dovetail.control.plane import DEFAULT_POLICY
 from dovetail.control.queries import DAY, ROOM, Filter, Json, cut_to_room, from_cursor, to_cursor
 from dovetail.model.errors import UnknownName
+from dovetail.model.units import WHOLE
+from dovetail.policies.table import POLICIES
 
 router = APIRouter(tags=["cluster"])
 
@@ -70,7 +75,7 @@ def _node(call: Call, name: str) -> Json:
     for node in call.plane.nodes():
         if node.name == name:
             return _node_json(node, call.queries.holding(call.caller))
-    raise not_found("node has this name")
+    raise not_found("node is named", name)
 
 
 @router.get("/nodes/{name}", operation_id="get_node", summary="One node", response_model=Node,
@@ -92,7 +97,7 @@ def drain_node(call: Managing, name: Name) -> Response:
     try:
         call.plane.drain(name, reason)
     except UnknownName:
-        raise not_found("node has this name") from None
+        raise not_found("node is named", name) from None
     return document(_node(call, name))
 
 
@@ -102,24 +107,29 @@ def resume_node(call: Managing, name: Name) -> Response:
     try:
         call.plane.resume(name)
     except UnknownName:
-        raise not_found("node has this name") from None
+        raise not_found("node is named", name) from None
     return document(_node(call, name))
 
 
 def _gpu_json(node: NodeState, index: int, held: list[tuple[str, int]], visible: set[str] | None) -> Json:
-    used = min(1_000, sum(milli for _, milli in held))
+    used = min(WHOLE, sum(milli for _, milli in held))
     state = node.state
     if state == "up" or used:
-        state = "idle" if not used else "allocated" if used == 1_000 else "shared"
-    seen = [job for job, _ in held if visible is None or job in visible][:MOST_JOBS]
+        whole = any(milli >= WHOLE for _, milli in held)
+        state = "idle" if not used else "allocated" if whole else "shared"
+    shares = [(job, milli) for job, milli in held if visible is None or job in visible][:MOST_JOBS]
+    seen = [job for job, _ in shares]
     return {
         "node": node.name,
         "index": index,
         "type": node.type,
         "state": state,
-        "used": used / 1_000,
+        "used": used / WHOLE,
+        "used_milli": used,
         "job": seen[0] if seen else None,
         "jobs": seen,
+        "shares": [{"job": job, "milli": milli} for job, milli in shares],
+        "others": len(held) - len(shares),
     }
 
 
@@ -140,7 +150,7 @@ def _gpu_page(rows: list[Json], limit: int) -> Json:
     items: list[Json] = []
     used, last = 0, None
     for row in rows[:limit]:
-        used += 110 + 2 * len(row["node"]) + len(row["type"]) + 12 * len(row["jobs"])
+        used += 180 + 2 * len(row["node"]) + len(row["type"]) + 90 * len(row["jobs"])
         if items and used > ROOM:
             break
         last = row.pop("key")
@@ -210,7 +220,7 @@ def delete_tenant(call: Managing, name: TenantName) -> Response:
     try:
         call.plane.drop_tenant(name)
     except UnknownName:
-        raise not_found("tenant has this name") from None
+        raise not_found("tenant is named", name) from None
     return Response(status_code=204)
 
 
@@ -272,11 +282,29 @@ def list_speeds(call: Viewing, limit: Limit = 200, cursor: Cursor = None) -> Res
 # --- the policy ---------------------------------------------------------------------------------------
 
 
+def _policy_json(call: Call) -> Json:
+    name, options = call.plane.policy
+    usual, set_by_default = DEFAULT_POLICY
+    in_force = _in_force(name, options)
+    return {
+        "name": name,
+        "options": options,
+        "in_force": in_force,
+        "default": name == usual and in_force == _in_force(usual, set_by_default),
+    }
+
+
+def _in_force(name: str, options: Mapping[str, object]) -> Json:
+    """What was set, and for the rest what its code says; as JSON has it, whatever a plug-in puts there."""
+    known = {k: p.default for k, p in POLICIES.options(name).items() if p.default is not p.empty}
+    found: Json = json.loads(json.dumps({**known, **options}, default=str))
+    return found
+
+
 @router.get("/policy", operation_id="get_policy", summary="Who decides", response_model=Policy,
             responses=problems())  # fmt: skip
 def get_policy(call: Viewing) -> Response:
-    name, options = call.plane.policy
-    return document({"name": name, "options": options})
+    return document(_policy_json(call))
 
 
 @router.put(
@@ -290,5 +318,4 @@ def get_policy(call: Viewing) -> Response:
 def set_policy(call: Managing) -> Response:
     wanted = call.read(PolicyChoice)
     call.plane.switch_policy(wanted.name, wanted.options)
-    name, options = call.plane.policy
-    return document({"name": name, "options": options})
+    return document(_policy_json(call))

@@ -46,6 +46,7 @@ if TYPE_CHECKING:
 router = APIRouter(tags=["jobs"])
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+MOST_IDS = 1_000  # in one list of an answer
 WORD = r"^[^\u0000]*$"
 Word = Annotated[str | None, Query(max_length=200, pattern=WORD)]
 Since = Annotated[datetime | None, Query(description="ISO 8601; UTC unless it says otherwise.")]
@@ -78,7 +79,7 @@ def named(call: Call, id: str) -> Any:
             raise Refusal(
                 "conflict", f"{id} is an array of {found['count']}; name one of its jobs, such as {id}_0"
             )
-        raise not_found("job has this id")
+        raise not_found("job has the id", id)
     return row
 
 
@@ -115,7 +116,13 @@ def submit_job(
     request = parse_request(value)
     check_tenant(call, request)
     made = call.plane.submit(call.caller, request, value, idempotency_key)
-    found = {"id": made.id, "ids": list(made.ids), "count": made.count, "array": made.array}
+    found = {
+        "id": made.id,
+        "ids": list(made.ids),
+        "count": made.count,
+        "array": made.array,
+        "notes": list(made.notes),
+    }
     return document(found, 201, {"Location": f"/api/v1/jobs/{made.id}"})
 
 
@@ -192,18 +199,23 @@ def own(call: Call, wanted: Filter, mine: bool) -> Filter:
     openapi_extra=body(CancelMany),
 )
 def cancel_jobs(call: Using) -> Response:
+    """Those that are over stay as they are. Of each list the first thousand are named."""
     wanted = call.read(CancelMany)
     if len(wanted.model_fields_set) != 1:
         raise invalid("", "give either mine or ids")
-    missing: list[str] = []
+    unknown: list[str] = []
     if "mine" in wanted.model_fields_set:
         ids = call.queries.active_of(call.caller)
     else:
         found = call.queries.found(call.caller, [id for id in wanted.ids if _plausible(id)])
-        missing = [id for id in dict.fromkeys(wanted.ids) if id not in found]
-        ids = [job for jobs in found.values() for job in jobs]
+        unknown = [id for id in dict.fromkeys(wanted.ids) if id not in found]
+        ids = list(dict.fromkeys(job for jobs in found.values() for job in jobs))
     done = call.plane.act("cancel", ids) if ids else []
-    return document({"count": len(done), "missing": missing})
+    acted = set(done)
+    over = call.queries.over((id for id in ids if id not in acted), MOST_IDS)
+    return document(
+        {"count": len(done), "cancelled": done[:MOST_IDS], "already_over": over, "unknown": unknown}
+    )
 
 
 @router.get("/jobs/{id}", operation_id="get_job", summary="One job, or the summary of an array",
@@ -226,7 +238,7 @@ def _shown(call: Call, id: str) -> Json:
 def _array(call: Call, id: str) -> Json:
     found = call.queries.array(call.caller, id) if _plausible(id) else None
     if found is None:
-        raise not_found("job has this id")
+        raise not_found("job has the id", id)
     return found
 
 
@@ -256,6 +268,7 @@ def explain_job(call: Viewing, id: JobId) -> Response:
             "holders": _holders(call, found.holders),
             "remedy": found.remedy,
             "starts_at": span(found.starts_at),
+            "begin_at": iso(row.begin_at),
             "ahead": {"own": found.ahead, "others": found.ahead_others},
         }
     )
@@ -273,6 +286,7 @@ def _why_over(row: Any) -> Json:
         "holders": [],
         "remedy": "",
         "starts_at": None,
+        "begin_at": iso(row.begin_at),
         "ahead": {"own": 0, "others": False},
     }
 
@@ -319,6 +333,8 @@ def plan_job(call: Using) -> Response:
             "preempts": seen[:1_000],
             "preempts_others": len(found.preempts) - len(seen),
             "cost": found.cost,
+            "notes": found.notes[:20],
+            "detail": "" if found.fits else " ".join(n[:1].upper() + n[1:] for n in found.notes)[:2_000],
         }
     )
 
@@ -373,7 +389,7 @@ def _members(call: Call, id: str, tasks: str | None) -> list[str]:
             raise invalid("query/tasks", str(error)) from None
     ids = call.queries.members(call.caller, id, chosen) if _plausible(id) else []
     if not ids:
-        raise not_found("job has this id" if tasks is None else "array has this id and these members")
+        raise not_found("job has the id" if tasks is None else f"member {tasks[:40]} has the array", id)
     return ids
 
 
@@ -409,7 +425,7 @@ def _verb(verb: Literal["cancel", "hold", "release", "requeue"], words: str) -> 
     )(act)
 
 
-_verb("cancel", "End it; one that is over stays as it is")
+_verb("cancel", "End it; one that is over stays as it is, and is shown so")
 _verb("hold", "Keep it from the queue; one that runs is stopped first")
 _verb("release", "Let it into the queue again")
 _verb("requeue", "Stop it, and let it wait for its turn again")

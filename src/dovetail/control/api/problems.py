@@ -31,7 +31,7 @@ from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 
 from dovetail.control.plane import Unavailable
-from dovetail.control.problems import RequestError
+from dovetail.control.problems import RequestError, shown
 from dovetail.control.store import Deposed, StoreError
 from dovetail.control.tokens import LastAdmin
 from dovetail.model.errors import DovetailError, InputError, NeverFits
@@ -69,12 +69,17 @@ class Refusal(Exception):
         self.kind, self.detail, self.headers, self.members = kind, detail, dict(headers or {}), members
 
 
-def not_found(what: str) -> Refusal:
-    return Refusal("not-found", f"no {what} that this token may see")
+def not_found(what: str, name: str = "") -> Refusal:
+    """`name` is as it was asked for: what there is must not be told by the answer."""
+    asked = f" {shown(name)}" if name else ""
+    return Refusal("not-found", f"no {what}{asked} that this token may see")
 
 
 def invalid(pointer: str, detail: str) -> Refusal:
-    return Refusal("invalid", detail, errors=[{"pointer": pointer, "detail": detail}])
+    """What is wrong at one place; the whole says where, as it does when there are several."""
+    place = pointer.removeprefix("/")
+    whole = f"{place}: {detail}" if place else detail
+    return Refusal("invalid", whole, errors=[{"pointer": pointer, "detail": detail}])
 
 
 def problem(

@@ -103,16 +103,27 @@ class Job(Answer):
     user: str
     model: str
     priority: int
-    gpus: int
-    gpu_share: float | None = Field(description="Of each GPU, so much.")
+    gpus: int = Field(description="Devices it is on.")
+    gpu_share: float | None = Field(
+        description="Of each of them, so much is its own: 0.5 is a half; null without GPUs."
+    )
     nodes: int
+    cpus: float | None = Field(description="Cores on each node; null: none were asked for.")
+    memory: int | None = Field(description="Bytes on each node; null: none were asked for.")
     gpu_types: list[str] = Field(description="Any of these; none: any.")
     time_limit: float | None
     submitted_at: Moment
-    eligible_at: Moment | None = Field(description="Since when only resources keep it waiting.")
+    begin_at: Moment | None = Field(description="Not before, if it asked for that.")
+    eligible_at: Moment | None = Field(
+        description="Since when only resources kept it from its first start; null: something else does."
+    )
     started_at: Moment | None = Field(description="Its last start.")
     first_started_at: Moment | None
     ended_at: Moment | None
+    waited: float | None = Field(
+        description="From when it could have started to its first start; null before that."
+    )
+    took: float = Field(description="That it ran, over all attempts that have ended.")
     placement: list[Part]
     attempt: int = Field(description="How often it was started.")
     restarts: int
@@ -124,8 +135,11 @@ class Job(Answer):
     dependency: str | None
     output: str | None = Field(description="Its first output file; only in the answer about one job.")
     progress: dict[str, Any] | None = Field(description="Its last report.")
-    gpu_seconds: float
-    lost_gpu_seconds: float
+    gpu_seconds: float = Field(description="GPUs held times seconds, over all attempts that have ended.")
+    lost_gpu_seconds: float = Field(
+        description="Of these, work that was not saved and had to be done again, whether it was told to stop "
+        "or failed and was tried again."
+    )
 
 
 class JobPage(Answer):
@@ -155,6 +169,7 @@ class Submitted(Answer):
     ids: list[str] = Field(description="The first hundred.")
     count: int
     array: bool
+    notes: list[str] = Field(description="What one may have meant otherwise, a line each.")
 
 
 class Span(Answer):
@@ -183,6 +198,7 @@ class Why(Answer):
     holders: list[Holder]
     remedy: str
     starts_at: Span | None
+    begin_at: Moment | None = Field(description="Not before, if it asked for that.")
     ahead: Ahead
 
 
@@ -192,12 +208,14 @@ class Place(Answer):
 
 
 class Plan(Answer):
-    fits: bool
+    fits: bool = Field(description="False: not as things are, for nodes it needs are out of use.")
     starts_at: Span | None
     placement: list[Place]
     preempts: list[str] = Field(description="Jobs that this token may see.")
     preempts_others: int = Field(description="How many more.")
     cost: float | None
+    notes: list[str] = Field(description="What else there is to know, a line each.")
+    detail: str = Field(description="Why it does not fit as things are; empty if it does.")
 
 
 class Attempt(Answer):
@@ -243,8 +261,12 @@ class CancelMany(Asked):
 
 
 class Cancelled(Answer):
+    """Of each list the first thousand; who had been told to stop before is in none."""
+
     count: int
-    missing: list[str] = Field(description="Ids of which there is no job that this token may see.")
+    cancelled: list[str]
+    already_over: list[str] = Field(description="Jobs that had ended before, and stay as they are.")
+    unknown: list[str] = Field(description="Ids of which there is no job that this token may see.")
 
 
 # --- the cluster ------------------------------------------------------------------------------------
@@ -268,14 +290,24 @@ class NodePage(Answer):
     next: str | None
 
 
+class OnDevice(Answer):
+    """A job on a device, and how much of it is its own."""
+
+    job: str
+    milli: int = Field(description="Thousandths of the device.")
+
+
 class Gpu(Answer):
     node: str
     index: int
     type: str
     state: Literal["idle", "shared", "allocated", "drained", "lost", "off"]
     used: float = Field(description="0 to 1.")
+    used_milli: int = Field(description="The same in thousandths.")
     job: str | None = Field(description="The first that this token may see.")
-    jobs: list[str]
+    jobs: list[str] = Field(description="All that this token may see, at most twenty.")
+    shares: list[OnDevice] = Field(description="The same jobs, each with its part.")
+    others: int = Field(description="How many more jobs are on it.")
 
 
 class GpuPage(Answer):
@@ -361,7 +393,9 @@ class Report(Answer):
 
 class Policy(Answer):
     name: str
-    options: dict[str, Any]
+    options: dict[str, Any] = Field(description="Those that were set.")
+    in_force: dict[str, Any] = Field(description="All of them, with what holds where none was set.")
+    default: bool = Field(description="Whether it is what a new plane begins with.")
 
 
 class PolicyChoice(Asked):

@@ -1,0 +1,61 @@
+"""What a start that fails leaves behind: nothing."""
+
+from __future__ import annotations
+
+import socket
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dovetail.control.serve import Wanted, serve
+from dovetail.model.errors import DovetailError
+
+
+@pytest.fixture
+def port() -> int:
+    """One that is free, as far as one can know."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        number: int = probe.getsockname()[1]
+    return number
+
+
+def failed(wanted: Wanted) -> str:
+    with pytest.raises(DovetailError) as error:
+        serve(wanted, lambda up: pytest.fail("it is up"))
+    return str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "words"),
+    [
+        ({"policy": "nosuch"}, "nosuch"),
+        ({"virtual": "nonsense"}, "describes no cluster"),
+        ({"scale": 0.0}, "stands still"),
+        ({"database": "postgresql://nobody@127.0.0.1:1/x"}, "does not answer"),
+        ({"database": "mysql://x"}, "neither SQLite nor PostgreSQL"),
+    ],
+)
+def test_a_start_that_fails_leaves_nothing_behind(
+    tmp_path: Path, port: int, wrong: dict[str, Any], words: str
+) -> None:
+    said: dict[str, Any] = {"virtual": "1x1", **wrong}
+    assert words in failed(Wanted(folder=tmp_path / "state", port=port, **said))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_port_that_is_taken_leaves_nothing_behind(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        number = taken.getsockname()[1]
+        assert "cannot listen" in failed(Wanted(folder=tmp_path / "state", port=number, virtual="1x1"))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_file_is_no_state_folder(tmp_path: Path, port: int) -> None:
+    file = tmp_path / "state"
+    file.write_text("mine")
+    assert failed(Wanted(folder=file, port=port, virtual="1x1")) == (
+        f"{file} is a file, and the state is a folder; name another with --state"
+    )
+    assert file.read_text() == "mine"
