@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -79,7 +80,14 @@ MISTAKES = {
     "ps --json -o yaml": ("two forms",),
     "ps -t PX": ("PX", "pending"),
     "why ../tokens": ("'../tokens'", "dovetail ps"),
-    "why k3v9q2": ("no job",),
+    "why k3v9q2": ("no job", "k3v9q2", "dovetail ps -a"),
+    "ps --pending -t R": ("--pending", "R"),
+    "ps -o custom-columns=X:": ("X:", "path"),
+    "history --since 3": ("3d",),
+    "report --since 1d --until 2d": ("1d", "2d"),
+    "policy default --set whole=true": ("name the policy",),
+    "policies nosuchthing": ("'nosuchthing'", "dovetail policies"),
+    "submit --gpus 0.5 -- true": ("--gpu-share 0.5",),
     "logs k3v9q2 --attempt 0": ("attempt",),
     "cancel": ("--mine",),
     "cancel k3v9q2 --mine": ("only one",),
@@ -118,6 +126,40 @@ def test_a_wrong_question_gets_one_clear_line(dove: Dove, plane: Any, command: s
     for word in MISTAKES[command]:
         assert word in result.stderr
     assert not [asked for asked in plane.asked if asked.method != "GET"]
+
+
+@pytest.mark.parametrize("token", ["a\nb", "日本"])
+def test_what_cannot_be_a_token_is_told(
+    dove: Dove, plane: Any, monkeypatch: pytest.MonkeyPatch, token: str
+) -> None:
+    monkeypatch.setenv("DOVETAIL_TOKEN", token)
+    result = dove("ps")
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert "copy it again" in result.stderr
+    assert token not in result.stderr
+
+
+@pytest.mark.parametrize("key", ["", " a", "a\nb", "ä", "k" * 256])
+def test_what_cannot_be_a_key_is_told(dove: Dove, plane: Any, key: str) -> None:
+    result = dove("submit --key", key, "--", "true")
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert result.stderr.startswith("error: the key ")
+    assert result.stderr.count("\n") == 1
+    assert plane.asked == []
+
+
+def test_a_number_that_is_none_and_empty_text_are_told(dove: Dove, plane: Any) -> None:
+    for command in (("tenant set a --weight nan",), ("submit --wrap", " ")):
+        result = dove(*command)
+        assert (result.exit_code, result.stdout, plane.asked) == (2, "", [])
+        assert result.stderr.count("\n") == 1
+
+
+def test_a_problem_that_is_told_twice_is_said_once(dove: Dove, plane: Any) -> None:
+    for detail in ("make it first", "parent: make it first"):
+        wrong = problem(422, detail, errors=[{"pointer": "/parent", "detail": "make it first"}])
+        plane.on("PUT", "/tenants/a", wrong)
+        assert dove("tenant set a").stderr == "error: parent: make it first\n"
 
 
 def test_the_token_is_nowhere_to_be_seen(dove: Dove, plane: Any) -> None:
@@ -177,7 +219,7 @@ def test_ps_says_what_runs_and_what_waits(dove: Dove, plane: Any) -> None:
 
 def test_ps_asks_for_what_was_typed(dove: Dove, plane: Any) -> None:
     listed(plane)
-    assert dove("ps --mine -t PD,R -A research -u ann -n sft*").stdout.startswith("no jobs")
+    assert dove("ps --mine -t PD,R -A research -u ann -n sft*").stdout.startswith("no such jobs")
     query = plane.asked[0].query
     assert query["state"] == "pending,running"
     assert (query["mine"], query["tenant"], query["user"], query["name"]) == (
@@ -318,6 +360,70 @@ def test_describe_shows_the_attempts(dove: Dove, plane: Any) -> None:
     assert json.loads(dove("describe k3v9q2 --json").stdout)["attempts"] == [attempt]
 
 
+def test_parts_of_gpus_are_shown_as_parts(dove: Dove, plane: Any) -> None:
+    half, quarters = a_job("half00", gpus=1, gpu_share=0.5), a_job("quart0", gpus=2, gpu_share=0.25)
+    listed(plane, half, quarters, a_job("whole0", gpus=3, gpu_share=1.0))
+    lines = dove("ps").stdout.splitlines()
+    assert lines[0] == "3 running on 4 GPUs"
+    assert [line.split()[4] for line in lines[3:6]] == ["0.5", "2x0.25", "3"]
+    listed(plane, half)
+    assert dove("ps").stdout.startswith("1 running on 0.5 GPUs")
+    listed(plane, half, path="/history")
+    assert " 0.5 " in dove("history").stdout
+    plane.on("GET", "/jobs/half00", Reply(half))
+    plane.on("GET", "/jobs/half00/attempts", Reply({"items": [], "next": None}))
+    assert "asks for   0.5 GPUs on 1 node, A100\n" in dove("describe half00").stdout
+    device = {"node": "n0", "index": 0, "type": "A100", "state": "shared", "used": 0.75, "job": "half00"}
+    plane.on("GET", "/gpus", Reply({"items": [{**device, "jobs": ["half00", "quart0"]}], "next": None}))
+    said = dove("gpus").stdout.splitlines()
+    assert said[0] == "0 of 1 GPU free, 1 shared"
+    assert said[3].split() == ["n0", "0", "A100", "shared", "0.75", "half00,quart0"]
+
+
+def test_describe_tells_what_was_asked_for_and_what_was_lost(dove: Dove, plane: Any) -> None:
+    plane.on("GET", "/jobs/k3v9q2/attempts", Reply({"items": [], "next": None}))
+    job = a_job(gpus=8, nodes=2, cpus=1.5, memory=3 << 29, lost_gpu_seconds=3600.0)
+    plane.on("GET", "/jobs/k3v9q2", Reply(job))
+    said = dove("describe k3v9q2").stdout
+    assert "8 GPUs on 2 nodes, A100; 1.5 CPUs and 1.5 GiB of memory on each node" in said
+    assert "lost       1 GPU-hours of work that was not saved" in said
+    plane.on("GET", "/jobs/k3v9q2", Reply(a_job(cpus=1.0, memory=0)))
+    said = dove("describe k3v9q2").stdout
+    assert "asks for   4 GPUs on 1 node, A100; 1 CPU\n" in said
+    assert "lost" not in said
+    plane.on("GET", "/jobs/k3v9q2", Reply(a_job(gpus=0, gpu_types=[], nodes=2, cpus=2.0, memory=None)))
+    assert "asks for   2 CPUs on each of 2 nodes\n" in dove("describe k3v9q2").stdout
+
+
+def test_why_says_when_a_begin_time_comes(dove: Dove, plane: Any) -> None:
+    answer = {
+        "job": "k3v9q2",
+        "state": "held",
+        "reason": "BeginTime",
+        "sentence": "Its begin time has not come.",
+    }
+    plane.on("GET", "/jobs/k3v9q2/why", Reply(answer))
+    plane.on("GET", "/jobs/k3v9q2", Reply(a_job(state="held", begin_at="2099-01-02T12:00:00Z")))
+    assert "come: it is 2099-01-0" in dove("why k3v9q2").stdout
+    plane.on("GET", "/jobs/k3v9q2", Reply(a_job(state="held")))
+    assert dove("why k3v9q2").stdout == "Its begin time has not come.\n"
+
+
+def test_release_says_what_a_job_still_waits_for(dove: Dove, plane: Any) -> None:
+    waits = a_job(state="held", reason="Dependency")
+    answer = {"job": "k3v9q2", "state": "held", "reason": "Dependency", "sentence": "It waits for m8x0aa."}
+    plane.on("GET", "/jobs/k3v9q2/why", Reply(answer))
+    plane.on("GET", "/jobs/k3v9q2", Reply(waits))
+    plane.on("POST", "/jobs/k3v9q2/release", Reply(waits))
+    said = dove("release k3v9q2").stdout
+    assert said == "k3v9q2 is released, and waits for something else: It waits for m8x0aa.\n"
+    plane.on("POST", "/jobs/k3v9q2/release", problem(409, "nothing to release: k3v9q2 is held"))
+    result = dove("release k3v9q2")
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert result.stderr.startswith("error: nobody holds k3v9q2")
+    assert "It waits for m8x0aa." in result.stderr
+
+
 def serve_log(plane: Any, text: bytes, files: int = 1) -> None:
     def chunk(asked: Any) -> Any:
         offset = int(asked.query["offset"])
@@ -372,18 +478,68 @@ def test_priority_is_a_number_or_a_word(dove: Dove, plane: Any) -> None:
     assert [asked.body for asked in plane.asked] == [{"priority": 100}, {"priority": "high"}]
 
 
+def test_a_priority_below_zero_is_no_option(dove: Dove, plane: Any) -> None:
+    plane.on("POST", "/jobs/k3v9q2/priority", Reply(a_job(priority=-5)))
+    for command in ("priority k3v9q2 -5", "priority k3v9q2 -- -5"):
+        assert dove(command).stdout == "k3v9q2 has priority -5\n"
+        assert plane.asked[-1].body == {"priority": -5}
+
+
 def test_cancel_one_some_and_all(dove: Dove, plane: Any) -> None:
-    plane.on("POST", "/jobs/k3v9q2/cancel", Reply(a_job(state="cancelled")))
-    plane.on("POST", "/jobs/cancel", Reply({"count": 2}))
-    assert dove("cancel k3v9q2").stdout == "k3v9q2 cancelled\n"
-    dove("cancel k3v9q2 --array 3-7")
-    assert dove("cancel a b").stdout == "2 jobs cancelled\n"
-    dove("cancel --mine")
-    assert [asked.query.get("tasks") for asked in plane.asked] == [None, "3-7", None, None]
-    assert [asked.body for asked in plane.asked[2:]] == [{"ids": ["a", "b"]}, {"mine": True}]
+    for id, state in (("a", "cancelled"), ("b", "stopping")):
+        plane.on("GET", f"/jobs/{id}", Reply(a_job(id)))
+        plane.on("POST", f"/jobs/{id}/cancel", Reply(a_job(id, state=state)))
+    plane.on("POST", "/jobs/cancel", Reply({"count": 2, "missing": []}))
+    assert dove("cancel a").stdout == "a cancelled\n"
+    assert dove("cancel a b a").stdout == "a cancelled\nb cancelled; it is stopping\n"
+    assert dove("cancel --mine").stdout == "2 jobs cancelled\n"
+    assert plane.asked[-1].body == {"mine": True}
     listed(plane, a_job("x"), a_job("y"))
     dove("cancel --user ann")
     assert plane.asked[-1].body == {"ids": ["x", "y"]}
+
+
+def test_cancel_part_of_an_array(dove: Dove, plane: Any) -> None:
+    array = {"id": "k3v9q2", "count": 10, "states": {"cancelled": 5, "running": 5}}
+    plane.on("GET", "/jobs/k3v9q2", Reply(array))
+    plane.on("POST", "/jobs/k3v9q2/cancel", Reply({**array, "acted": 5}))
+    assert dove("cancel k3v9q2 --array 3-7").stdout == "k3v9q2 cancelled: 3-7 (5 jobs)\n"
+    assert plane.asked[-1].query == {"tasks": "3-7"}
+    plane.on("POST", "/jobs/k3v9q2/cancel", Reply({**array, "acted": 0}))
+    assert "3-7 had already ended" in dove("cancel k3v9q2 --array 3-7").stdout
+
+
+@pytest.mark.parametrize(
+    ("state", "told"),
+    [
+        ("completed", "k3v9q2 had already completed"),
+        ("cancelled", "k3v9q2 had already been cancelled"),
+        ("timeout", "k3v9q2 had already ended: timeout"),
+    ],
+)
+def test_what_is_over_is_not_said_to_be_cancelled(dove: Dove, plane: Any, state: str, told: str) -> None:
+    plane.on("GET", "/jobs/k3v9q2", Reply(a_job(state=state)))
+    result = dove("cancel k3v9q2")
+    assert (result.stdout, result.exit_code) == (told + "\n", 0)
+    assert [asked.method for asked in plane.asked] == ["GET"]
+
+
+def test_what_ends_while_it_is_cancelled_is_told_as_it_ended(dove: Dove, plane: Any) -> None:
+    plane.on("GET", "/jobs/k3v9q2", Reply(a_job()))
+    plane.on("POST", "/jobs/k3v9q2/cancel", Reply(a_job(state="completed")))
+    assert dove("cancel k3v9q2").stdout == "k3v9q2 had already completed\n"
+
+
+def test_cancel_acts_on_those_that_are_there_and_names_the_others(dove: Dove, plane: Any) -> None:
+    plane.on("GET", "/jobs/a", Reply(a_job("a")))
+    plane.on("POST", "/jobs/a/cancel", Reply(a_job("a", state="cancelled")))
+    result = dove("cancel x a y")
+    assert (result.stdout, result.exit_code) == ("a cancelled\n", 2)
+    assert result.stderr == "error: no job has the id x, y; see them with dovetail ps -a\n"
+    plane.on("POST", "/jobs/cancel", Reply({"count": 29, "missing": ["j7"]}))
+    result = dove("cancel", *(f"j{i}" for i in range(30)))
+    assert (result.stdout, result.exit_code) == ("29 jobs cancelled\n", 2)
+    assert "the id j7;" in result.stderr
 
 
 def test_a_shell_has_the_environment_of_the_job(plane: Any, folder: Path) -> None:
@@ -424,6 +580,14 @@ def test_submit_a_file_with_flags_before_it(dove: Dove, plane: Any, folder: Path
     assert dove("submit train.yaml --parsable").stdout == "k3v9q2\n"
     assert json.loads(dove("submit train.yaml --json --key mine").stdout)["id"] == "k3v9q2"
     assert plane.asked[-1].headers["idempotency-key"] == "mine"
+
+
+def test_what_the_plane_notes_is_passed_on(dove: Dove, plane: Any) -> None:
+    made = {"id": "k3v9q2", "ids": ["k3v9q2"], "count": 1, "array": False, "notes": ["you may have meant m"]}
+    plane.on("POST", "/jobs", Reply(made, 201))
+    plane.on("POST", "/plan", Reply({"fits": True, "notes": ["you may have meant m"]}))
+    for command in ("submit --parsable -- true", "run --detach true", "plan --gpus 1"):
+        assert dove(command).stderr == "note: you may have meant m\n"
 
 
 def test_submit_a_script_says_what_it_ignored(dove: Dove, plane: Any, folder: Path) -> None:
@@ -540,6 +704,58 @@ def test_a_second_interrupt_leaves_the_job_to_itself(plane: Any) -> None:
     assert "left to itself" in told
 
 
+@pytest.mark.parametrize("verb", ["submit", "run", "plan"])
+@pytest.mark.parametrize("time", ["30", "1.5", "0", "soon", "-5m", "2x", ""])
+def test_no_hint_about_time_leads_to_another_error(dove: Dove, plane: Any, verb: str, time: str) -> None:
+    """What it advises to write is taken."""
+    takes_jobs(plane)
+    plane.on("POST", "/plan", Reply({"fits": True}))
+    plane.on("GET", "/jobs/k3v9q2", Reply(a_job(state="completed", exit_code=0)))
+    serve_log(plane, b"")
+    result = dove(f"{verb} --gpus 1 --time", time, "--", "true")
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert "--time: " in result.stderr
+    assert not plane.asked
+    for better in (
+        result.stderr.partition("write ")[2].replace(" for minutes", "").replace(",", " or").split(" or ")
+    ):
+        if better.strip():
+            assert dove(f"{verb} --gpus 1 --time", better.strip(), "--", "true").exit_code == 0
+
+
+@pytest.mark.parametrize(("typed", "sent"), [("50%", "50%"), ("0.5", 0.5), ("500", 500), ("nan", "nan")])
+def test_a_share_is_a_number_or_a_percentage(dove: Dove, plane: Any, typed: str, sent: object) -> None:
+    takes_jobs(plane)
+    assert dove(f"submit --gpu-share {typed} -- true").exit_code == 0
+    assert plane.asked[0].body["gpu_share"] == sent
+
+
+def test_paths_of_this_machine_are_not_sent_through_a_tunnel(
+    dove: Dove, plane: Any, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    takes_jobs(plane)
+    monkeypatch.setenv("DOVETAIL_URL", plane.url)
+    monkeypatch.setenv("DOVETAIL_TOKEN", "mine")
+    result = dove("submit -- true")  # the state folder says that it is here
+    assert plane.asked[-1].body["workdir"] == str(folder)
+    assert result.stderr == ""
+    monkeypatch.setenv("DOVETAIL_STATE", str(folder / "none"))
+    (folder / "job.yaml").write_text("run: 'true'\n")
+    for command in ("submit -- true", "submit job.yaml", "run --detach true"):
+        result = dove(command)
+        assert result.exit_code == 0
+        assert not {"workdir", "env"} & set(plane.asked[-1].body)
+        assert "may be a tunnel" in result.stderr
+    result = dove("submit --workdir /data -- true")
+    assert plane.asked[-1].body["workdir"] == "/data"
+    assert result.stderr == ""
+    asked = len(plane.asked)
+    result = dove("submit --workdir runs -- true")
+    assert result.exit_code == 2
+    assert "another machine" in result.stderr
+    assert len(plane.asked) == asked
+
+
 def test_plan_says_where_and_when(dove: Dove, plane: Any) -> None:
     answer = {
         "fits": True,
@@ -592,6 +808,21 @@ def test_nodes_and_gpus(dove: Dove, plane: Any) -> None:
     plane.on("GET", "/gpus", Reply({"items": gpus, "next": None}))
     assert dove("gpus").stdout.startswith("1 of 2 GPUs free (1 A100)")
     assert len(json.loads(dove("gpus --free --json").stdout)["gpus"]) == 1
+
+
+def test_one_that_is_wrong_does_not_stop_the_others(dove: Dove, plane: Any) -> None:
+    plane.on("POST", "/nodes/n0/drain", Reply({}))
+    plane.on("POST", "/nodes/n9/drain", problem(404, "no node has this name that this token may see"))
+    result = dove("drain n9 n0")
+    assert (result.stdout, result.exit_code) == ("n0 is draining\n", 2)
+    assert (
+        result.stderr == "error: no node that this token may see is named n9; see them with dovetail nodes\n"
+    )
+    plane.on("POST", "/jobs/a/hold", Reply(a_job("a", state="held", reason="JobHeldUser")))
+    plane.on("POST", "/jobs/x/hold", problem(404, "no job has the id 'x' that this token may see"))
+    result = dove("hold x a")
+    assert (result.stdout, result.exit_code) == ("a is held, JobHeldUser\n", 2)
+    assert "has the id x; see" in result.stderr
 
 
 @pytest.mark.parametrize("verb", ["drain", "node drain"])
@@ -657,11 +888,29 @@ def test_a_token_is_printed_once_and_alone(dove: Dove, plane: Any) -> None:
 def test_the_policy_is_shown_and_switched(dove: Dove, plane: Any) -> None:
     plane.on("GET", "/policy", Reply({"name": "fifo", "options": {"discipline": "skip"}}))
     plane.on("PUT", "/policy", Reply({"name": "tiresias-l", "options": {"quantum": 60.0}}))
-    assert dove("policy").stdout.startswith("fifo with discipline=skip\n")
-    assert dove("policy tiresias-l --set quantum=60").stdout == "now tiresias-l with quantum=60.0\n"
+    said = dove("policy").stdout
+    assert said.startswith("fifo with discipline=skip\n")
+    assert "dovetail policy default" in said
+    said = dove("policy tiresias-l --set quantum=60").stdout
+    assert said == "now tiresias-l with quantum=60; it was fifo with discipline=skip\n"
     assert plane.asked[-1].body == {"name": "tiresias-l", "options": {"quantum": 60.0}}
     dove("policy only-the-plane-knows --set a=b")
     assert plane.asked[-1].body == {"name": "only-the-plane-knows", "options": {"a": "b"}}
+
+
+def test_the_same_policy_with_other_options_is_told_as_what_changed(dove: Dove, plane: Any) -> None:
+    usual = {"name": "kueue", "options": {"whole": True, "score": "pack"}}
+    plane.on("GET", "/policy", Reply({**usual, "default": True}))
+    said = dove("policy").stdout
+    assert said.startswith("kueue with whole=true, score=pack\n")
+    rows = {line.split()[0]: line.split()[1:] for line in said.splitlines() if line.startswith("  ")}
+    assert (rows["whole"], rows["preempt"]) == (["true", "false"], ["true", "true"])
+    assert "this is what a new plane begins with" in said
+    plane.on("PUT", "/policy", Reply({"name": "kueue", "options": {}}))
+    assert dove("policy kueue").stdout == "now kueue; changed: score pack -> spread, whole true -> false\n"
+    plane.on("PUT", "/policy", Reply(usual))
+    assert dove("policy default").stdout == "it is kueue with whole=true, score=pack as before\n"
+    assert plane.asked[-1].body == {"name": "default", "options": {}}
 
 
 def test_teams_get_their_quotas(dove: Dove, plane: Any) -> None:
@@ -678,3 +927,62 @@ def test_teams_get_their_quotas(dove: Dove, plane: Any) -> None:
     }
     assert "no quota" in dove("tenant drop research").stdout
     assert plane.asked[1].method == "DELETE"
+
+
+# --- stopping a plane ------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def process(plane: Any, folder: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """What `down` takes for the plane of the state folder."""
+    with subprocess.Popen(["sleep", "600"]) as made:
+        address = {"url": plane.url, "token": TOKEN, "pid": made.pid}
+        (folder / "state" / "address.json").write_text(json.dumps(address))
+        reaper = threading.Thread(target=made.wait)
+        reaper.start()
+        yield made
+        made.kill()
+        reaper.join()
+
+
+def test_down_is_for_the_plane_of_the_state_folder(
+    dove: Dove, plane: Any, folder: Path, process: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever plane, and whose token, the environment names."""
+    monkeypatch.setenv("DOVETAIL_URL", "http://127.0.0.1:9")
+    monkeypatch.setenv("DOVETAIL_TOKEN", "of-somebody-else")
+    plane.on(
+        "GET",
+        "/jobs",
+        [
+            Reply({"items": [a_job("a"), a_job("b")], "next": None}),
+            Reply({"items": [a_job("b", state="stopping"), a_job("c")], "next": None}),
+            Reply({"items": [], "next": None}),
+        ],
+    )
+    plane.on("POST", "/jobs/cancel", lambda asked: Reply({"count": len(asked.body["ids"]), "missing": []}))
+    result = dove("down --cancel")
+    assert result.stdout == f"the plane on {folder / 'state'} has stopped; 3 jobs cancelled\n"
+    assert {asked.headers["authorization"] for asked in plane.asked} == {f"Bearer {TOKEN}"}
+    assert [asked.body["ids"] for asked in plane.of("/jobs/cancel")] == [["a", "b"], ["c"]]
+    assert process.returncode == -signal.SIGTERM
+    assert result.stderr == "note: DOVETAIL_URL is http://127.0.0.1:9, which this has not stopped\n"
+
+
+def test_down_says_which_jobs_do_not_leave(
+    dove: Dove, plane: Any, process: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("dovetail.cli.up.STOPPING", 0.2)
+    listed(plane, a_job("a", state="stopping"))
+    plane.on("POST", "/jobs/cancel", Reply({"count": 1, "missing": []}))
+    assert "1 job cancelled, 1 job not gone after 0.2 s: a\n" in dove("down --cancel").stdout
+    assert process.returncode == -signal.SIGTERM
+
+
+def test_down_leaves_the_jobs_alone(dove: Dove, plane: Any, process: subprocess.Popen[bytes]) -> None:
+    assert dove("down").stdout.endswith("has stopped; its jobs go on\n")
+    assert plane.asked == []
+    assert process.returncode == -signal.SIGTERM
+    result = dove("down")
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert "no plane runs" in result.stderr

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -49,6 +50,43 @@ def test_both_names_are_the_same_command() -> None:
         for name in ("dovetail", "dove")
     ]
     assert said[0] == said[1] != ""
+
+
+def every_verb() -> list[str]:
+    from typer.main import get_command
+
+    from dovetail.cli.main import app
+
+    verbs: list[str] = []
+    for name, command in get_command(app).commands.items():  # type: ignore[attr-defined]
+        verbs += [name, *(f"{name} {inner}" for inner in getattr(command, "commands", {}))]
+    return verbs
+
+
+@pytest.mark.parametrize("verb", ["", *every_verb()])
+def test_no_summary_is_cut_and_no_bracket_doubled(dove: Dove, verb: str) -> None:
+    said = dove(f"{verb} --help").stdout
+    usage = said.partition("\n\n")[0]
+    assert not set("{}") & set(usage)
+    assert "[[" not in usage
+    assert "...]..." not in usage
+    assert not re.search("<[a-z]+>", said)  # names of types
+    head, _, listed = said.partition("Plane:") if not verb else said.partition("Commands:")
+    assert head
+    assert "..." not in listed
+
+
+def test_arguments_are_named_as_people_write_them(dove: Dove) -> None:
+    for verb, words in {
+        "cancel": "[JOB...]",
+        "submit": "[FILE] [-- COMMAND...]",
+        "why": "JOB",
+        "run": "COMMAND...",
+        "policy": "[NAME]",
+        "shell": "JOB [-- COMMAND...]",
+        "nodes": "[NODE...]",
+    }.items():
+        assert dove(f"{verb} --help").stdout.splitlines()[0] == f"Usage: dovetail {verb} [OPTIONS] {words}"
 
 
 def test_every_verb_explains_itself_with_examples(dove: Dove) -> None:
@@ -149,3 +187,17 @@ def test_a_reader_that_has_seen_enough_is_no_problem() -> None:
     done = subprocess.run(command, shell=True, capture_output=True, text=True, check=True)
     assert done.stdout.startswith("id,submit,gpus,duration")
     assert done.stderr == ""
+
+
+def test_an_answer_that_cannot_be_written_is_one_line() -> None:
+    command = [sys.executable, "-m", "dovetail.cli", "policies"]
+    with open("/dev/full", "w", encoding="utf-8") as full:
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+    assert done.returncode == 1
+    assert done.stderr == "error: the answer cannot be written: No space left on device\n"
+
+
+def test_nobody_listens() -> None:
+    command = f"{sys.executable} -m dovetail.cli --version >&-"
+    done = subprocess.run(command, shell=True, stderr=subprocess.PIPE, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")

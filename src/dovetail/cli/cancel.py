@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from dovetail.cli.live import StateOption, TasksOption, connected, job_id
-from dovetail.cli.outputs import count, say
+from dovetail.cli.live import StateOption, TasksOption, connected, job_id, told_states
+from dovetail.cli.outputs import count, plainly, say
 from dovetail.model.errors import InputError
 
+if TYPE_CHECKING:
+    from dovetail.client.client import Client
+
 BATCH = 1_000  # ids in one request
+FEW = 20  # each of so many gets a line of its own
 
 
 def cancel(
     jobs: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[JOB]...", help="Ids of jobs or arrays.", show_default=False),
+        typer.Argument(metavar="JOB...", help="Ids of jobs or arrays.", show_default=False),
     ] = None,
     mine: Annotated[bool, typer.Option("--mine", help="All my jobs.")] = False,
     user: Annotated[
@@ -28,26 +33,76 @@ def cancel(
 ) -> None:
     """Cancel jobs.
 
-    Those that run are told to stop and have their grace; those that wait leave the queue.
+    Those that run are told to stop and have their grace; those that wait leave the queue; those that have
+    ended stay as they are.
 
     \b
     dovetail cancel k3v9q2 m8x0aa
     dovetail cancel k3v9q2 --array 3-7
     dovetail cancel --mine
     """
-    ids = [job_id(job) for job in jobs or ()]
+    ids = list(dict.fromkeys(job_id(job) for job in jobs or ()))
     if sum((bool(ids), mine, user is not None)) != 1:
         raise InputError("cancel what? give ids, or --mine, or --user NAME, and only one of these")
     if tasks is not None and len(ids) != 1:
-        raise InputError(f"--array {tasks} of which array? give one id")
+        raise InputError(f"--array {plainly(tasks)} of which array? give one id")
     with connected(state) as client:
-        if len(ids) == 1:
-            client.cancel(ids[0], tasks=tasks)
-            say(f"{ids[0]} cancelled" if tasks is None else f"{ids[0]} cancelled: {tasks}")
-            return
         if mine:
-            ended = client.cancel(mine=True)
+            say(f"{count(client.cancel(mine=True), 'job')} cancelled")
+        elif user is not None:
+            active = [job.id for job in client.jobs(user=user, active=True)]
+            say(f"{count(_many(client, active)[0], 'job')} cancelled")
         else:
-            ids = ids or [job.id for job in client.jobs(user=user, active=True)]
-            ended = sum(client.cancel(*ids[at : at + BATCH]) for at in range(0, len(ids), BATCH))
-        say(f"{count(ended, 'job')} cancelled")
+            _named(client, ids, tasks)
+
+
+def _named(client: Client, ids: list[str], tasks: str | None) -> None:
+    """All that are there; those that are not are told at the end, and make it a wrong question."""
+    if len(ids) > FEW:
+        done, unknown = _many(client, ids)
+        say(f"{count(done, 'job')} cancelled")
+    else:
+        told = {id: _one(client, id, tasks) for id in ids}
+        unknown = [id for id, text in told.items() if text is None]
+        for text in filter(None, told.values()):
+            say(plainly(text))
+    if unknown:
+        names = ", ".join(unknown[:FEW]) + (", ..." if len(unknown) > FEW else "")
+        raise InputError(f"no job has the id {names}; see them with dovetail ps -a")
+
+
+def _many(client: Client, ids: list[str]) -> tuple[int, list[str]]:
+    """How many were cancelled, and which are not there."""
+    answers = [client.cancel_many(*ids[at : at + BATCH]) for at in range(0, len(ids), BATCH)]
+    missing = [str(id) for answer in answers for id in answer.get("missing") or ()]
+    return sum(int(answer["count"]) for answer in answers), missing
+
+
+def _one(client: Client, id: str, tasks: str | None) -> str | None:
+    """What became of it; None if there is no such job."""
+    from dovetail.client.connection import Refused
+
+    try:
+        before = client.job_info(id)
+        if before.done:  # ended by itself, or cancelled before
+            return _already(id, before.raw)
+        now = client.cancel_one(id, tasks)
+    except Refused as error:
+        if error.status != 404 or tasks is not None:
+            raise
+        return None
+    which = "" if tasks is None else f": {tasks}"
+    if "states" in now:
+        done = int(now.get("acted", 1))
+        what = f"{id} cancelled{which} ({count(done, 'job')})"
+        return what if done else f"{id}{which} had already ended: {told_states(now)}"
+    if now.get("state") == "stopping":
+        return f"{id} cancelled; it is stopping"
+    return f"{id} cancelled{which}" if now.get("state") == "cancelled" else _already(id, now)
+
+
+def _already(id: str, job: Mapping[str, Any]) -> str:
+    if "states" in job:
+        return f"{id} had already ended: {told_states(job)}"
+    how = {"completed": "completed", "failed": "failed", "cancelled": "been cancelled"}
+    return f"{id} had already {how.get(state := str(job.get('state')), f'ended: {state}')}"

@@ -17,6 +17,7 @@ from dovetail.cli.inputs import (
     LikeOption,
     LoadOption,
     RestartOption,
+    ThroughputsOption,
     TraceArgument,
 )
 
@@ -53,6 +54,7 @@ def compare(
     workers: Annotated[
         int | None, typer.Option(min=1, metavar="N", help="Processes; one for each core if not said.")
     ] = None,
+    throughputs: ThroughputsOption = None,
     like: LikeOption = None,
     jobs: JobsOption = 1000,
     load: LoadOption = 0.9,
@@ -83,6 +85,7 @@ def compare(
         head=head,
         drop_unfit=drop_unfit,
         restart_cost=restart_cost,
+        throughputs=throughputs,
     )
     for told in question.notes:
         note(told)

@@ -17,7 +17,7 @@ from dovetail.cli.live import (
     print_items,
     read_form,
 )
-from dovetail.cli.outputs import count, percent
+from dovetail.cli.outputs import count
 
 
 def gpus(
@@ -41,8 +41,21 @@ def gpus(
         types[str(item.get("type"))] = types.get(str(item.get("type")), 0) + 1
     told = ", ".join(f"{number} {kind}" for kind, number in sorted(types.items()))
     head = f"{len(idle):,} of {count(len(items), 'GPU')} free" + (f" ({told})" if told else "")
+    if shared := sum(item.get("state") == "shared" for item in items):
+        head += f", {shared:,} shared"
     listed = idle if free else items
+    if form.kind == "name":
+        listed = [{"node": f"{item.get('node')}:{item.get('index')}"} for item in listed]
     print_items(listed, form, key="gpus", name="node", columns=COLUMNS, wide=WIDE, head=head)
+
+
+def _jobs(item: Raw, most: int) -> str:
+    """Several may share a device."""
+    jobs = [str(job) for job in item.get("jobs") or filter(None, (item.get("job"),))]
+    others = max(0, len(jobs) - most) + int(item.get("others") or 0)
+    parts = [",".join(jobs[:most])] if jobs else []
+    parts += [f"{others} more"] if jobs and others else ["a job of another tenant"] if others else []
+    return " and ".join(parts) or "-"
 
 
 def _used(item: Raw) -> float:
@@ -55,7 +68,7 @@ COLUMNS = (
     plain("index", head="GPU", left=False),
     plain("type"),
     plain("state"),
-    Column("used", lambda item: percent(_used(item)), left=False),
-    plain("job"),
+    Column("used", lambda item: f"{_used(item):g}", left=False),
+    Column("job", lambda item: _jobs(item, 3)),
 )
-WIDE = (plain("jobs", head="all its jobs"),)
+WIDE = (Column("all its jobs", lambda item: _jobs(item, 1_000)),)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Annotated, Any
 
 import typer
@@ -21,8 +22,9 @@ from dovetail.cli.live import (
     read_form,
     read_moment,
 )
-from dovetail.cli.outputs import count, figure, note
+from dovetail.cli.outputs import count, figure, note, plainly
 from dovetail.cli.ps import gpus_text, where_or_why
+from dovetail.model.errors import InputError
 
 SinceOption = Annotated[
     str | None,
@@ -57,8 +59,7 @@ def history(
     """
     form = read_form(output, as_json)
     filters: dict[str, Any] = {
-        "since": since and read_moment(since, "--since"),
-        "until": until and read_moment(until, "--until"),
+        **read_period(since, until),
         "mine": mine or None,
         "user": user,
         "tenant": tenant,
@@ -67,16 +68,31 @@ def history(
         items = list(client.pages("/history", limit + 1, **filters))
     more, items = len(items) > limit, items[:limit]
     hours = sum(float(item.get("gpu_seconds") or 0) for item in items) / 3600
-    head = f"{count(len(items), 'job')}, {figure(hours)} GPU-hours" if items else "no job has ended"
+    head = f"{count(len(items), 'job')}, {figure(hours)} GPU-hours" if items else _nothing(filters)
     foot = "sums by tenant, user or day:  dovetail report --by user"
     print_items(items, form, key="jobs", name="id", columns=COLUMNS, wide=WIDE, head=head, foot=foot)
     if more and not form.for_programs:
         note(f"there are more; see them with --limit {10 * limit}")
 
 
-def _seconds(item: Raw, first: str, last: str) -> float | None:
+def _nothing(filters: Raw) -> str:
+    return "no such job has ended" if any(filters.values()) else "no job has ended"
+
+
+def read_period(since: str | None, until: str | None) -> dict[str, Any]:
+    """From when to when, in this order."""
+    first, last = since and read_moment(since, "--since"), until and read_moment(until, "--until")
+    if first and last and datetime.fromisoformat(first) > datetime.fromisoformat(last):
+        raise InputError(f"--since {plainly(since or '')} is later than --until {plainly(until or '')}")
+    return {"since": first, "until": last}
+
+
+def _seconds(item: Raw, key: str, first: str, last: str) -> float | None:
+    """As the plane counts it; one that does not say so leaves two moments."""
     from dovetail.client.client import moment
 
+    if item.get(key) is not None:
+        return float(item[key])
     start, end = moment(item.get(first)), moment(item.get(last))
     return (end - start).total_seconds() if hasattr(start, "tzinfo") and hasattr(end, "tzinfo") else None
 
@@ -87,8 +103,10 @@ COLUMNS = (
     plain("user"),
     plain("state"),
     Column("GPUs", gpus_text, left=False),
-    Column("waited", lambda job: lasting(_seconds(job, "submitted_at", "first_started_at")), left=False),
-    Column("took", lambda job: lasting(_seconds(job, "first_started_at", "ended_at")), left=False),
+    Column(
+        "waited", lambda job: lasting(_seconds(job, "waited", "submitted_at", "first_started_at")), left=False
+    ),
+    Column("took", lambda job: lasting(_seconds(job, "took", "first_started_at", "ended_at")), left=False),
     Column("ended", lambda job: ago(job.get("ended_at")), left=False),
     Column("", where_or_why),
 )

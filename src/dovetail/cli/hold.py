@@ -2,14 +2,31 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer.core import TyperCommand
 
-from dovetail.cli.live import JobArgument, JobsArgument, StateOption, TasksOption, connected, job_id
+from dovetail.cli.live import (
+    JobArgument,
+    JobsArgument,
+    StateOption,
+    TasksOption,
+    connected,
+    job_id,
+    say_each,
+    told_states,
+)
 from dovetail.cli.outputs import plainly, say
+from dovetail.cli.why import waiting
 from dovetail.model.errors import InputError
+
+if TYPE_CHECKING:
+    from dovetail.client.client import Client
+
+HELD = ("JobHeldUser", "JobHeldAdmin")
 
 
 def hold(jobs: JobsArgument, tasks: TasksOption = None, state: StateOption = None) -> None:
@@ -39,10 +56,24 @@ def requeue(jobs: JobsArgument, tasks: TasksOption = None, state: StateOption = 
     _each("requeue", jobs, tasks, state)
 
 
-def priority(
+class WithNumber(TyperCommand):
+    """A verb that takes `-5` for a number and not for an option."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        numbers = [word for word in args if re.fullmatch("-[0-9]+", word)]
+        if numbers and "--" not in args:
+            args = [*(word for word in args if word not in numbers), "--", *numbers]
+        return super().parse_args(ctx, args)
+
+
+priority = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
+
+
+@priority.command("priority", cls=WithNumber)
+def set_priority(
     job: JobArgument,
     value: Annotated[
-        str, typer.Argument(metavar="N", help="A number, or low, normal, high.", show_default=False)
+        str, typer.Argument(metavar="N", help="A number, or low, normal, high, urgent.", show_default=False)
     ],
     state: StateOption = None,
 ) -> None:
@@ -56,7 +87,7 @@ def priority(
     except ValueError:
         if not value.isalpha():
             raise InputError(
-                f"{plainly(value)!r} is no priority; write a whole number, or low, normal or high"
+                f"{plainly(value)!r} is no priority; write a whole number, or low, normal, high or urgent"
             ) from None
         wanted = value.lower()
     with connected(state) as client:
@@ -69,12 +100,34 @@ def _each(verb: str, jobs: list[str], tasks: str | None, state: str | None) -> N
     if tasks is not None and len(ids) != 1:
         raise InputError(f"--array {tasks} of which array? give one id")
     with connected(state) as client:
-        for id in ids:
-            say(_told(id, getattr(client, verb)(id, tasks)))
+        say_each(ids, lambda id: _told(client, id, _acted(client, verb, id, tasks)))
 
 
-def _told(id: str, now: Mapping[str, Any]) -> str:
+def _acted(client: Client, verb: str, id: str, tasks: str | None) -> Mapping[str, Any]:
+    """The job after it; one that nobody holds says what it waits for instead."""
+    from dovetail.client.connection import Refused
+
+    try:
+        found: Mapping[str, Any] = getattr(client, verb)(id, tasks)
+        return found
+    except Refused as error:
+        if verb == "release" and error.status == 409 and tasks is None:
+            job = client.job_info(id)
+            if job.state in ("held", "pending") and "states" not in job.raw:
+                raise InputError(
+                    f"nobody holds {id}, so there is nothing to release: {_lacks(client, id, job.reason)}"
+                ) from None
+        raise
+
+
+def _told(client: Client, id: str, now: Mapping[str, Any]) -> str:
     if now.get("states"):
-        return f"{id}: " + ", ".join(f"{number} {word}" for word, number in now["states"].items() if number)
-    reason = f", {now['reason']}" if now.get("reason") else ""
-    return plainly(f"{id} is {now.get('state', 'changed')}{reason}")
+        return f"{id}: {told_states(now)}"
+    state, reason = now.get("state", "changed"), str(now.get("reason") or "")
+    if state == "held" and reason not in HELD:  # let go, and yet not in the queue
+        return f"{id} is released, and waits for something else: {_lacks(client, id, reason)}"
+    return f"{id} is {state}" + (f", {reason}" if reason else "")
+
+
+def _lacks(client: Client, id: str, reason: str) -> str:
+    return waiting(client, client.why(id)) or reason

@@ -46,6 +46,14 @@ RestartOption = Annotated[
         metavar="SECONDS", min=0.0, help="What a stopped job pays to come back.", show_default=False
     ),
 ]
+ThroughputsOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="FILE",
+        help="Steps a second by GPU type, for a Gavel trace; gavel: those measured for its paper.",
+        show_default=False,
+    ),
+]
 LikeOption = Annotated[
     str | None, typer.Option(metavar="KIND", help="Make up a trace like this one.", show_default=False)
 ]
@@ -74,6 +82,7 @@ def read_question(
     head: int | None = None,
     drop_unfit: bool = False,
     restart_cost: float | None = None,
+    throughputs: str | None = None,
 ) -> Question:
     """The trace and the cluster that were named; a job that could never run is found before anything does."""
     from dovetail.bench.resample import Generated, Given
@@ -83,6 +92,8 @@ def read_question(
     if (trace is None) == (like is None):
         asked = "both a trace and --like" if trace else "no trace"
         raise InputError(f"{asked} was named; give a file, a shipped name such as philly, or --like philly")
+    if like is not None and throughputs is not None:
+        raise InputError("--throughputs goes with a Gavel trace; one made up with --like has its durations")
     built = load_cluster(cluster)
     source: Source
     notes: list[str] = []
@@ -91,7 +102,7 @@ def read_question(
         source = Generated(like, jobs, built.gpus, load)
     else:
         assert trace is not None
-        loaded = load_fitting(trace, built)
+        loaded = load_fitting(trace, built, throughputs)
         listed, notes = loaded.jobs[:head], list(loaded.notes)
         unfit = [job for job in listed if misfit(job)]
         if unfit and not drop_unfit:
@@ -114,19 +125,26 @@ def read_question(
     return Question(source, built, cluster, prepare, tuple(notes))
 
 
-def load_fitting(trace: str, cluster: Cluster) -> Trace:
+def load_fitting(trace: str, cluster: Cluster, throughputs: str | None = None) -> Trace:
     """A trace; a published one whose GPU types the cluster lacks takes any type, and says so.
 
-    In our own formats a type is meant as it stands.
+    In our own formats a type is meant as it stands, and so are those on which throughputs were measured.
     """
     from dovetail.traces import load_trace
     from dovetail.traces.formats import sniffed
     from dovetail.traces.shipped import shipped_name
 
     published = shipped_name(trace) is not None
+    format = ""
     if not published and Path(trace).exists():
-        published = sniffed(Path(trace)) not in ("csv", "jsonl")
-    types = {kind.name for kind in cluster.types}
+        format = sniffed(Path(trace))
+        published = format not in ("csv", "jsonl")
+    types = tuple(dict.fromkeys(kind.name for kind in cluster.types))
+    if throughputs is not None and (published or format):
+        if format != "gavel":
+            is_what = f"of the format {format}" if format else "a shipped trace"
+            raise InputError(f"--throughputs goes with a Gavel trace; {trace} is {is_what}: leave it out")
+        return load_trace(trace, throughputs=throughputs, types=types)
     return load_trace(trace, cluster_types=types) if published else load_trace(trace)
 
 

@@ -100,6 +100,8 @@ def read_form(text: str, as_json: bool, kinds: Sequence[str] = ("json", "yaml", 
         if not equals or not pairs:
             raise InputError(f"-o {text} names no columns; write -o custom-columns=ID:.id,NAME:.name")
         found = [(head, path.strip() if colon else head) for head, colon, path in pairs]
+        if any(not head.strip() or not path.strip(". ") for head, path in found):
+            raise InputError(f"-o {text} has a column without a name or a path; write HEAD:.path")
         return Form(kind, tuple((head.strip(), path.strip().lstrip(".")) for head, path in found))
     if text not in kinds:
         known = ", ".join(kinds) + (" or custom-columns=..." if "name" in kinds else "")
@@ -207,6 +209,23 @@ def _plain(value: Any) -> Any:
     return value if isinstance(value, str | int | float | bool | None) else str(value)
 
 
+def say_each(names: Iterable[str], told: Callable[[str], str]) -> None:
+    """Do something to each of several and say what came of it; one that is wrong does not stop the rest."""
+    wrong: dict[str, None] = {}
+    for name in names:
+        try:
+            say(plainly(told(name)))
+        except InputError as error:
+            wrong[str(error)] = None
+    if wrong:
+        raise InputError("; ".join(wrong))
+
+
+def told_states(array: Raw) -> str:
+    """`2 completed, 1 failed`, of an array."""
+    return ", ".join(f"{number} {word}" for word, number in array["states"].items() if number)
+
+
 # --- times -----------------------------------------------------------------------------------------
 
 
@@ -277,6 +296,8 @@ def read_moment(text: str, option: str) -> str:
     from dovetail.model.units import parse_duration, seconds
 
     word = text.strip().lower()
+    if word.isdecimal():
+        raise InputError(f"{option} {word} of what? write {word}d (days ago), {word}h, or 2026-11-01")
     midnight = now().astimezone().replace(hour=0, minute=0, second=0, microsecond=0)
     if word in ("today", "yesterday"):
         at = midnight - timedelta(days=word == "yesterday")

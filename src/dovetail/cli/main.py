@@ -92,6 +92,13 @@ class Loaded(MutableMapping[str, Any]):
         found._add_completion = False
         command: Any = typer.main.get_command(found)
         command.name, command.hidden = name, name in self._hidden
+        inner = getattr(command, "commands", {}).values()
+        for each in inner:
+            each.short_help = summary(each.help)
+        for each in (command, *inner):
+            for parameter in each.params:
+                if parameter.param_type_name == "argument":
+                    _plainly_named(parameter)
         return command
 
     def __setitem__(self, name: str, command: Any) -> None:
@@ -109,6 +116,19 @@ class Loaded(MutableMapping[str, Any]):
         return len(self._paths)
 
 
+def _plainly_named(argument: Any) -> None:
+    """Typer would write `{JOB...}...` and `[FILE] <str>`."""
+    word = argument.metavar or argument.name.upper()
+    argument.get_usage_pieces = lambda ctx: [word if argument.required else f"[{word}]"]
+    argument.display_type_rich = lambda ctx: ""
+
+
+def summary(help: str | None) -> str:
+    """The first sentence of a help text, whole: what is cut off is what one wanted to know."""
+    first = " ".join((help or "").strip().split("\n\n")[0].split())
+    return first.split(". ")[0].rstrip(".") + "."
+
+
 class Verbs(TyperGroup):
     """The verbs, and how their mistakes are told."""
 
@@ -119,9 +139,8 @@ class Verbs(TyperGroup):
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         for heading, verbs in VERBS.items():
             listed = [name for name in verbs if name in self.commands]
-            room = formatter.width - 6 - max(map(len, self.commands))
             with formatter.section(heading):
-                formatter.write_dl([(name, self.commands[name].get_short_help_str(room)) for name in listed])
+                formatter.write_dl([(name, summary(self.commands[name].help)) for name in listed])
 
     def main(  # type: ignore[override]
         self, args: Sequence[str] | None = None, *, standalone_mode: bool = True, **more: Any
@@ -130,7 +149,8 @@ class Verbs(TyperGroup):
             return super().main(args, standalone_mode=False, **more)
         try:
             code = super().main(args, standalone_mode=False, **more)
-            sys.stdout.flush()
+            if sys.stdout is not None:  # else it was closed, and nobody listens
+                sys.stdout.flush()
             sys.exit(code if isinstance(code, int) else 0)
         except InputError as error:
             _fail(str(error), 2)
@@ -145,6 +165,8 @@ class Verbs(TyperGroup):
         except BrokenPipeError:  # the reader has seen enough; nobody is there to be told
             os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
             sys.exit(141)
+        except OSError as error:  # what verbs open they speak for themselves: this is the answer
+            _fail(f"the answer cannot be written: {error.strerror or error}", 1)
 
 
 def _fail(message: str, code: int) -> NoReturn:

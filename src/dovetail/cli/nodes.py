@@ -17,8 +17,9 @@ from dovetail.cli.live import (
     plain,
     print_items,
     read_form,
+    say_each,
 )
-from dovetail.cli.outputs import count, plainly, say
+from dovetail.cli.outputs import count, plainly
 from dovetail.model.errors import InputError
 
 NodesArgument = Annotated[
@@ -36,7 +37,7 @@ node = typer.Typer(
 def nodes(
     names: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[NODE]...", help="Only these: n0, gpu[01-08].", show_default=False),
+        typer.Argument(metavar="NODE...", help="Only these: n0, gpu[01-08].", show_default=False),
     ] = None,
     output: OutputOption = "",
     as_json: JsonOption = False,
@@ -73,9 +74,12 @@ def drain(names: NodesArgument, reason: ReasonOption = "", state: StateOption = 
     dovetail drain gpu[01-08] --reason "new driver"
     """
     with connected(state) as client:
-        for name in node_names(names):
+
+        def drained(name: str) -> str:
             client.drain(name, reason)
-            say(plainly(f"{name} is draining"))
+            return f"{name} is draining"
+
+        say_each(node_names(names), drained)
 
 
 @node.command("resume")
@@ -86,9 +90,12 @@ def resume(names: NodesArgument, state: StateOption = None) -> None:
     dovetail resume gpu[01-08]
     """
     with connected(state) as client:
-        for name in node_names(names):
+
+        def resumed(name: str) -> str:
             client.resume(name)
-            say(plainly(f"{name} is in use again"))
+            return f"{name} is in use again"
+
+        say_each(node_names(names), resumed)
 
 
 def _number(item: Raw, key: str) -> float:

@@ -51,8 +51,13 @@ def percent(share: float) -> str:
 
 
 def count(number: float, thing: str) -> str:
-    """`1 job`, `1,203 jobs`."""
-    return f"{number:,.0f} {thing}{'' if number == 1 else 's'}"
+    """`1 job`, `1,203 jobs`, `0.5 GPUs`.
+
+    >>> count(1, "job"), count(1_203.0, "job"), count(2.5, "GPU")
+    ('1 job', '1,203 jobs', '2.5 GPUs')
+    """
+    told = f"{number:,.0f}" if number == round(number) else f"{number:,.6g}"
+    return f"{told} {thing}{'' if number == 1 else 's'}"
 
 
 def plainly(text: str) -> str:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from dovetail.cli.live import (
     Column,
-    JsonOption,
     StateOption,
     connected,
     expected,
@@ -16,7 +15,7 @@ from dovetail.cli.live import (
     print_value,
     read_form,
 )
-from dovetail.cli.outputs import count, plainly, say
+from dovetail.cli.outputs import count, note, plainly, say
 from dovetail.cli.submit import FileArgument, Flags, WithCommand, flagged, read_job, told_with_lines
 
 if TYPE_CHECKING:
@@ -33,7 +32,7 @@ def plan_job(
     file: FileArgument = None,
     *,
     flags: Flags,
-    as_json: JsonOption = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the answer as JSON.")] = False,
     state: StateOption = None,
 ) -> None:
     """Say where and when a job would start.
@@ -60,6 +59,8 @@ def plan_job(
     if found.preempts or found.raw.get("preempts_others"):
         say()
         say(f"it would stop {_stopped(found)}")
+    for text in found.raw.get("notes") or () if found.fits else ():
+        note(plainly(str(text)))
     if found.cost is not None:
         say(f"cost: {found.cost:g}")
 

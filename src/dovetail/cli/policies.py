@@ -51,7 +51,7 @@ class System:
 
 def policies(
     name: Annotated[
-        str | None, typer.Argument(metavar="[NAME]", help="One system in detail.", show_default=False)
+        str | None, typer.Argument(metavar="NAME", help="One system in detail.", show_default=False)
     ] = None,
     kind: Annotated[
         str | None,
@@ -199,13 +199,16 @@ def _as_json(system: System) -> dict[str, Any]:
 
 
 def _show(name: str, systems: dict[str, System], as_json: bool) -> None:
+    import difflib
     import inspect
 
-    from dovetail.cli.outputs import aligned, print_json, say
-    from dovetail.model.errors import UnknownName
+    from dovetail.cli.outputs import aligned, plainly, print_json, say
+    from dovetail.model.errors import InputError, UnknownName
     from dovetail.policies.table import POLICIES
 
     if name not in systems:
+        if not difflib.get_close_matches(name, systems, n=1):  # all the others would fill the screen
+            raise InputError(f"no policy is named {plainly(name)!r}; see them with dovetail policies")
         raise UnknownName("policy", name, systems)
     system = systems[name]
     options = options_of(name) if system.registered else []

@@ -32,6 +32,7 @@ from dovetail.cli.live import (
     print_value,
     read_form,
     since,
+    told_states,
 )
 from dovetail.cli.outputs import aligned, count, note, plainly, say
 from dovetail.model.errors import InputError
@@ -57,6 +58,11 @@ class Listing:
     form: Form
     expand: bool
     start: bool
+
+    @property
+    def chosen(self) -> bool:
+        """Some were asked for, not simply all."""
+        return any(value is not None for key, value in self.filters.items() if key != "active")
 
     @property
     def folds(self) -> bool:
@@ -100,6 +106,8 @@ def ps(
     dovetail ps -a -o custom-columns=ID:.id,NODE:.placement[0].node
     """
     form = read_form(output, as_json)
+    if pending and states:
+        raise InputError(f"--pending and -t {plainly(states)} ask for two things; leave one out")
     wanted = ["pending", "held"] if pending else [_state(word) for word in states.split(",") if word.strip()]
     filters: dict[str, Any] = {"state": wanted or None, "user": user, "tenant": tenant, "name": name}
     filters |= {"mine": mine or None, "active": None if everything or wanted else True}
@@ -128,9 +136,8 @@ def _shown(client: Client, listing: Listing) -> None:
     jobs.sort(key=lambda job: ORDER.index(job["state"]) if job["state"] in ORDER else len(ORDER))
     columns = [*COLUMNS, _starts(client, jobs)] if listing.start else list(COLUMNS)
     foot = "why does a job wait?  dovetail why JOB" if any(_waits(job) for job in jobs) else ""
-    print_items(
-        jobs, form, key="jobs", name="id", columns=columns, wide=WIDE, head=_summary(jobs, more), foot=foot
-    )
+    head = _summary(jobs, more) if jobs or not listing.chosen else "no such jobs; see all with dovetail ps -a"
+    print_items(jobs, form, key="jobs", name="id", columns=columns, wide=WIDE, head=head, foot=foot)
     if more:
         note(f"there are more; see them with --limit {10 * listing.limit}")
 
@@ -181,7 +188,7 @@ def _summary(jobs: list[dict[str, Any]], more: bool) -> str:
     for job in jobs:
         for state, number in (job.get("states") or {job["state"]: 1}).items():
             counts[state] = counts.get(state, 0) + number
-            gpus += number * (job.get("gpus") or 0) * (state in ("running", "stopping"))
+            gpus += number * (job.get("gpus") or 0) * _share(job) * (state in ("running", "stopping"))
     parts = []
     if busy := counts.pop("running", 0) + counts.pop("stopping", 0):
         parts.append(f"{busy:,} running on {count(gpus, 'GPU')}")
@@ -235,8 +242,21 @@ def _time(job: Raw) -> str:
 
 
 def gpus_text(job: Raw) -> str:
-    gpus = job.get("gpus")
-    return "-" if gpus is None else f"{gpus:g}"
+    """`4`; `0.5` for half of one, `2x0.5` for half of each of two.
+
+    >>> [gpus_text({"gpus": gpus, "gpu_share": 0.5}) for gpus in (1, 2)], gpus_text({"gpus": 4})
+    (['0.5', '2x0.5'], '4')
+    """
+    gpus, share = job.get("gpus"), _share(job)
+    if gpus is None or share == 1:
+        return "-" if gpus is None else f"{gpus:g}"
+    return f"{share:g}" if gpus == 1 else f"{gpus:g}x{share:g}"
+
+
+def _share(job: Raw) -> float:
+    """Of each of its GPUs, the part that is its own."""
+    share = job.get("gpu_share")
+    return 1.0 if share is None else float(share)
 
 
 COLUMNS = (
@@ -345,8 +365,7 @@ def describe(
         if print_value({**raw, "attempts": attempts}, form):
             return
         if "states" in raw:
-            told = ", ".join(f"{number} {word}" for word, number in raw["states"].items() if number)
-            say(f"array {id} of {count(raw.get('count', 0), 'job')}: {told}")
+            say(f"array {id} of {count(raw.get('count', 0), 'job')}: {told_states(raw)}")
             say()
             say(f"its members:  dovetail ps -a --expand --name {plainly(str(raw.get('name') or id))}")
             return
@@ -368,13 +387,11 @@ def _facts(raw: Raw) -> list[tuple[str, str]]:
         ("state", f"{raw['state']} ({raw.get('letter', '')})"),
         ("reason", str(raw.get("reason") or "-")),
         ("user", f"{raw.get('user') or '-'} of {raw.get('tenant') or '-'}"),
-        (
-            "asks for",
-            f"{count(raw.get('gpus') or 0, 'GPU')} on {count(raw.get('nodes') or 1, 'node')}{_types(raw)}",
-        ),
+        ("asks for", _asked(raw)),
         ("limit", lasting(raw.get("time_limit"))),
         ("priority", str(raw.get("priority", "-"))),
         ("depends on", str(raw.get("dependency") or "-")),
+        ("not before", _when(raw.get("begin_at"))),
         ("submitted", _when(raw.get("submitted_at"))),
         ("started", _when(raw.get("started_at"))),
         ("ended", _when(raw.get("ended_at"))),
@@ -387,9 +404,21 @@ def _facts(raw: Raw) -> list[tuple[str, str]]:
         ("told", str(raw.get("detail") or "-")),
         ("progress", ", ".join(f"{key} {value}" for key, value in progress.items() if key != "time") or "-"),
         ("used", f"{(raw.get('gpu_seconds') or 0.0) / 3600:.3g} GPU-hours"),
-        ("lost", f"{lost / 3600:.3g} GPU-hours by being stopped" if lost else "-"),
+        ("lost", f"{lost / 3600:.3g} GPU-hours of work that was not saved" if lost else "-"),
         ("output", str(raw.get("output") or "-")),
     ]
+
+
+def _asked(raw: Raw) -> str:
+    """GPUs in all; cores and memory on each node, as they are written in a job."""
+    nodes, share = raw.get("nodes") or 1, _share(raw)
+    each = [count(raw["cpus"], "CPU")] if raw.get("cpus") else []
+    each += [f"{raw['memory'] / (1 << 30):.4g} GiB of memory"] if raw.get("memory") else []
+    if each and not raw.get("gpus"):
+        return f"{' and '.join(each)} on {'each of ' if nodes > 1 else ''}{count(nodes, 'node')}"
+    gpus = count(raw.get("gpus") or 0, "GPU") if share == 1 else f"{gpus_text(raw)} GPUs"
+    beside = f"; {' and '.join(each)}{' on each node' if nodes > 1 else ''}" if each else ""
+    return f"{gpus} on {count(nodes, 'node')}{_types(raw)}{beside}"
 
 
 def _types(raw: Raw) -> str:

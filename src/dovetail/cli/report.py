@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from dovetail.cli.history import SinceOption, UntilOption
+from dovetail.cli.history import SinceOption, UntilOption, read_period
 from dovetail.cli.live import (
     Column,
     JsonOption,
@@ -54,10 +54,7 @@ def report(
         raise UnknownName("way to sum up", by, BY)
     if sum((month, last_month, bool(since or until))) > 1:
         raise InputError("a month says from when to when; leave --since and --until out")
-    filters: dict[str, Any] = {
-        "since": since and read_moment(since, "--since"),
-        "until": until and read_moment(until, "--until"),
-    }
+    filters = read_period(since, until)
     if month or last_month:
         filters = dict(zip(("since", "until"), month_bounds(-1 if last_month else 0), strict=True))
     with connected(state) as client:

@@ -15,7 +15,7 @@ import typer
 from dovetail.cli.live import StateOption, connected
 from dovetail.cli.logs import write
 from dovetail.cli.outputs import note, plainly, say
-from dovetail.cli.submit import Flags, exit_code, flagged, read_job
+from dovetail.cli.submit import Flags, exit_code, flagged, note_about_tunnel, read_job
 
 if TYPE_CHECKING:
     from dovetail.client.client import Client, JobHandle
@@ -48,7 +48,12 @@ def run_command(
     dovetail run --gpus A100:1 --detach -- python train.py
     """
     with connected(state, patience=PATIENCE) as client:
-        handle = client.submit(read_job(None, flags, command=command, local=client.connection.local))
+        request = read_job(None, flags, command=command, local=client.connection.local)
+        handle = client.submit(request)
+        if not quiet:
+            for text in handle.notes:
+                note(plainly(text))
+            note_about_tunnel(client.connection, request)
         if detach:
             say(handle.id)
             return

@@ -18,7 +18,7 @@ def shell(
     job: JobArgument,
     command: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[-- COMMAND]...", help="Instead of a shell.", show_default=False),
+        typer.Argument(metavar="-- COMMAND...", help="Instead of a shell.", show_default=False),
     ] = None,
     state: StateOption = None,
 ) -> None:
@@ -33,7 +33,6 @@ def shell(
     dovetail shell k3v9q2
     dovetail shell k3v9q2 -- nvidia-smi
     """
-    from dovetail.client.connection import find_address, state_folder
     from dovetail.engines.environment import environment_of
 
     id = job_id(job)
@@ -45,9 +44,9 @@ def shell(
     if seen.state not in ("running", "stopping"):
         raise InputError(f"{id} is {seen.state}; a shell opens beside a running job only")
     if folder is None:
-        folder = state_folder(state)
-        if find_address(state=folder).url != find_address().url:
-            raise InputError("the plane is on another machine; open the shell there")
+        raise InputError(
+            "the plane is on another machine; open the shell there (or name its state folder with --state)"
+        )
     attempt = folder / "attempts" / id / str(seen.attempt)
     environment = environment_of(attempt)
     if not environment:

@@ -17,6 +17,7 @@ from dovetail.cli.inputs import (
     LikeOption,
     LoadOption,
     RestartOption,
+    ThroughputsOption,
     TraceArgument,
 )
 
@@ -59,6 +60,7 @@ def simulate(
         ),
     ] = None,
     drop_unfit: DropOption = False,
+    throughputs: ThroughputsOption = None,
     like: LikeOption = None,
     jobs: JobsOption = 1000,
     load: LoadOption = 0.9,
@@ -69,6 +71,7 @@ def simulate(
     dovetail simulate philly --cluster 52x8 --policy tiresias-l
     dovetail simulate jobs.csv --cluster 4x8:A100,16x4:V100 --policy fifo --set discipline=skip
     dovetail simulate jobs.csv --cluster cluster.yaml --policy srtf --journal run.jsonl --report run.html
+    dovetail simulate gavel.trace --throughputs gavel --cluster 8x1:V100,16x1:K80 --policy fifo
     dovetail simulate --like philly --jobs 5000 --load 0.9 --cluster 8x8 --policy sjf --json
     """
     from dovetail.bench.compare import Witness, result_of, watching
@@ -89,6 +92,7 @@ def simulate(
         head=head,
         drop_unfit=drop_unfit,
         restart_cost=restart_cost,
+        throughputs=throughputs,
     )
     for told in question.notes:
         note(told)

@@ -9,23 +9,27 @@ from __future__ import annotations
 
 import functools
 import inspect
+import re
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from typer.core import TyperCommand
 
-from dovetail.cli.live import JsonOption, StateOption, connected
+from dovetail.cli.live import StateOption, connected
 from dovetail.cli.outputs import count, note, plainly, print_json, say
 from dovetail.model.errors import InputError
+
+if TYPE_CHECKING:
+    from dovetail.client.connection import Connection
 
 Flags = Mapping[str, Any]
 
 FileArgument = Annotated[
     str | None,
-    typer.Argument(metavar="[FILE]", help="job.yaml, job.sh, or - for standard input.", show_default=False),
+    typer.Argument(metavar="FILE", help="job.yaml, job.sh, or - for standard input.", show_default=False),
 ]
 
 
@@ -36,13 +40,17 @@ def _flag(kind: Any, help: str, *names: str, metavar: str | None = None) -> Any:
 FLAGS: dict[str, Any] = {
     "name": _flag(str | None, "Its name.", "-J", "--name", "--job-name", metavar="NAME"),
     "gpus": _flag(str | None, "GPUs on each node: 4, A100:4.", "-G", "--gpus", metavar="[TYPE:]N"),
-    "nodes": _flag(int | None, "Nodes that start together.", "-N", "--nodes", metavar="N"),
+    "nodes": _flag(
+        int | None, "So many parts, all started at once, each on one node.", "-N", "--nodes", metavar="N"
+    ),
     "cpus": _flag(str | None, "CPU cores on each node.", "-c", "--cpus", "--cpus-per-task", metavar="N"),
     "memory": _flag(str | None, "Memory on each node: 32G.", "--memory", "--mem", metavar="SIZE"),
-    "gpu_memory": _flag(str | None, "Only GPUs with this much: 70GB...", "--gpu-memory", metavar="RANGE"),
-    "gpu_share": _flag(str | None, "Of each GPU only so much: 50%.", "--gpu-share", metavar="SHARE"),
-    "time": _flag(str | None, "Ended after so long: 2h30m, 1-12:00:00.", "-t", "--time", metavar="TIME"),
-    "expected": _flag(str | None, "How long it will probably take.", "--expected", metavar="TIME"),
+    "gpu_memory": _flag(str | None, "Only GPUs with so much or more: 70GB.", "--gpu-memory", metavar="RANGE"),
+    "gpu_share": _flag(str | None, "Of each GPU only so much: 50%, 0.5.", "--gpu-share", metavar="SHARE"),
+    "time": _flag(
+        str | None, "It is ended after so long: 45m, 2h30m, 1-12:00:00.", "-t", "--time", metavar="TIME"
+    ),
+    "expected": _flag(str | None, "It will probably take so long: 45m.", "--expected", metavar="TIME"),
     "queue": _flag(
         str | None,
         "The tenant it is for.",
@@ -126,7 +134,9 @@ def submit_job(
         str | None,
         typer.Option("--key", metavar="TEXT", help="The same key submits once only.", show_default=False),
     ] = None,
-    as_json: JsonOption = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print its id, the ids of its members and their count as JSON.")
+    ] = False,
     state: StateOption = None,
 ) -> None:
     """Submit a job file, or a script with #SBATCH lines.
@@ -143,6 +153,9 @@ def submit_job(
         request = read_job(file, flags, wrap=wrap, command=command, local=client.connection.local)
         with told_with_lines(request):
             handle = client.submit(request, key=key)
+        for text in handle.notes:
+            note(plainly(text))
+        note_about_tunnel(client.connection, request)
         if as_json:
             print_json({"id": handle.id, "ids": list(handle.ids), "count": handle.count})
         elif parsable:
@@ -186,8 +199,10 @@ def read_job(
 
     if sum(given is not None for given in (file, wrap, command)) != 1:
         raise InputError("give one thing to run: a job file, - for standard input, or a command behind --")
+    if wrap is not None and not wrap.strip():
+        raise InputError("--wrap is empty; write what to run")
     plain = {name: value for name, value in flags.items() if name not in BESIDES}
-    overrides = merged(from_flags(**plain, command=command), _besides(flags))
+    overrides = merged(from_flags(**plain, command=command, local=local), _besides(flags))
     if file is not None:
         request: dict[str, Any] = read_jobfile(_standard_input() if file == "-" else file, overrides)
         if isinstance(request, JobFile):
@@ -207,11 +222,31 @@ def _besides(flags: Flags) -> dict[str, Any]:
     from dovetail.client.draft import zoned
 
     found = {name: flags[name] for name in BESIDES if name in flags}
+    if "gpu_share" in found:
+        found["gpu_share"] = _number_or_text(found["gpu_share"])
     if "deadline" in found:
         found["deadline"] = zoned(found["deadline"])
     if "gpu_memory" in found:
         found["resources"] = {"gpu_memory": found.pop("gpu_memory")}
     return found
+
+
+def _number_or_text(text: str) -> float | str:
+    """In a file 0.5 is a number and 50% is text."""
+    if re.fullmatch("[0-9]+", text):
+        return int(text)
+    return float(text) if re.fullmatch(r"[0-9]*\.[0-9]+", text) else text
+
+
+def note_about_tunnel(connection: Connection, request: Mapping[str, Any]) -> None:
+    """The plane behind a loopback address may be on another machine, where this folder means nothing."""
+    from dovetail.client.connection import is_loopback
+
+    if not connection.local and is_loopback(connection.url) and "workdir" not in request:
+        note(
+            f"{connection.url} may be a tunnel, so the job does not start in this folder; give --workdir, "
+            "or set DOVETAIL_STATE to the plane's state folder if it is on this machine"
+        )
 
 
 def _standard_input() -> str:

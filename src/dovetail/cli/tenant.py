@@ -37,7 +37,9 @@ def set_tenant(
         int | None,
         typer.Option(metavar="GPUS", min=0, help="It never holds more.", show_default=False),
     ] = None,
-    weight: Annotated[float, typer.Option(help="Against others, for policies that share by weight.")] = 1.0,
+    weight: Annotated[
+        float, typer.Option(metavar="X", help="Against others, for policies that share by weight.")
+    ] = 1.0,
     parent: Annotated[
         str,
         typer.Option(metavar="NAME", help="Those under one parent lend to each other.", show_default=False),

@@ -19,6 +19,7 @@ from dovetail.cli.live import (
     print_items,
     print_value,
     read_form,
+    say_each,
 )
 from dovetail.cli.outputs import count, note, plainly, say
 from dovetail.model.errors import InputError, UnknownName
@@ -99,9 +100,12 @@ def revoke(
     dovetail token revoke t4k9
     """
     with connected(state) as client:
-        for id in ids:
+
+        def revoked(id: str) -> str:
             client.revoke_token(id)
-            say(plainly(f"{id} revoked"))
+            return f"{id} revoked"
+
+        say_each(ids, revoked)
 
 
 def _expiry(item: Raw) -> str:

@@ -2,26 +2,37 @@
 
 from __future__ import annotations
 
+import os
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dovetail.cli.live import StateOption, connected
-from dovetail.cli.outputs import count, say
-from dovetail.client.connection import state_folder
+from dovetail.cli.live import StateOption
+from dovetail.cli.outputs import count, note, plainly, say
+from dovetail.cli.policy import told_policy
+from dovetail.client.connection import kept_address, state_folder
 from dovetail.model.errors import InputError
 
 if TYPE_CHECKING:
     from dovetail.control.serve import Up
 
+STOPPING = 120.0  # seconds that cancelled jobs may take to leave
+
 
 def up(
     state: StateOption = None,
-    port: Annotated[int, typer.Option("--port", min=1, max=65535, help="Where the API listens.")] = 8470,
+    port: Annotated[
+        int, typer.Option("--port", metavar="N", min=1, max=65535, help="Where the API listens.")
+    ] = 8470,
     host: Annotated[
-        str, typer.Option("--host", help="On which address; others than loopback are open to the network.")
+        str,
+        typer.Option(
+            "--host",
+            metavar="ADDRESS",
+            help="On which address; others than loopback are open to the network.",
+        ),
     ] = "127.0.0.1",
     policy: Annotated[
         str | None,
@@ -56,6 +67,15 @@ def up(
     open_metrics: Annotated[
         bool, typer.Option("--open-metrics", help="Let everybody read /metrics, without a token.")
     ] = False,
+    keep: Annotated[
+        float,
+        typer.Option(
+            "--keep",
+            metavar="DAYS",
+            min=0.0,
+            help="Remove output of jobs that ended longer ago, and checkpoints of those that completed; 0: never.",
+        ),
+    ] = 30.0,
     known_as: Annotated[
         list[str] | None,
         typer.Option(
@@ -67,9 +87,10 @@ def up(
     ] = None,
     demo: Annotated[bool, typer.Option("--demo", help="Submit an example and watch it.")] = False,
 ) -> None:
-    """Start a plane: scheduler, API and jobs of this machine, in one process.
+    """Start a plane on this machine.
 
-    Jobs outlive it: a plane that is started again finds them. Stop it with ^C or dovetail down.
+    It is scheduler, API and the jobs of this machine, in one process. Jobs outlive it: a plane that is
+    started again finds them. Stop it with ^C or dovetail down.
     """
     from dovetail.cli.inputs import read_entrant, read_settings
     from dovetail.control.serve import Wanted, serve
@@ -105,6 +126,7 @@ def up(
             virtual=virtual,
             scale=time_scale,
             open_metrics=open_metrics,
+            keep_days=keep,
             hosts=tuple(known_as or ()),
         ),
         ready,
@@ -113,13 +135,13 @@ def up(
 
 def _announce(up: Up, folder: Path, where: str) -> None:
     cluster = up.plane.cluster
-    name, _ = up.plane.policy if up.plane.leads else ("", {})
+    name, options = up.plane.policy if up.plane.leads else ("", {})
     lines = [f"dovetail is up at {up.url}"]
     kind = "virtual " if up.found.virtual else ""
     there = f"{count(cluster.gpus, kind + 'GPU')} on {count(len(cluster.nodes), 'node')}"
     lines.append(f"  {there}; state in {folder}")
     if name:
-        lines.append(f"  policy {name}; change it with  dovetail policy NAME")
+        lines.append(f"  policy {told_policy(name, options)}; change it with  dovetail policy{where} NAME")
     else:
         lines.append(f"  another plane leads ({up.plane.leader()}); this one takes over when it goes")
     if up.found.note:
@@ -143,25 +165,52 @@ def down(
     state: StateOption = None,
     cancel: Annotated[bool, typer.Option("--cancel", help="Cancel all jobs first.")] = False,
 ) -> None:
-    """Stop the plane of this machine; its jobs go on, unless they are cancelled."""
+    """Stop the plane of this machine; its jobs go on.
+
+    It is the plane of the state folder, whatever DOVETAIL_URL and DOVETAIL_TOKEN say.
+
+    \b
+    dovetail down
+    dovetail down --cancel
+    """
     from dovetail.control.serve import running_at, tell_to_stop
 
     folder = state_folder(state).absolute()
     pid = running_at(folder)
     if pid is None:
         raise InputError(f"no plane runs on {folder}; start one with dovetail up")
-    if cancel:
-        with connected(str(folder)) as client:
-            deadline = time.monotonic() + 120
-            while (left := [job.id for job in client.jobs(active=True, limit=1_000)]) and (
-                time.monotonic() < deadline
-            ):
-                client.cancel(*left)
-                time.sleep(0.3)
+    url = kept_address(folder).url
+    became = _cancelled(folder) if cancel else "its jobs go on"
     tell_to_stop(pid)
     deadline = time.monotonic() + 60
     while running_at(folder) == pid and time.monotonic() < deadline:
         time.sleep(0.05)
     if running_at(folder) == pid:
         raise InputError(f"process {pid} does not stop; end it with kill {pid}")
-    say(f"the plane on {folder} has stopped" + ("" if cancel else "; its jobs go on"))
+    say(plainly(f"the plane on {folder} has stopped; {became}"))
+    elsewhere = os.environ.get("DOVETAIL_URL")
+    if elsewhere and elsewhere.rstrip("/") != url:
+        note(plainly(f"DOVETAIL_URL is {elsewhere}, which this has not stopped"))
+
+
+def _cancelled(folder: Path) -> str:
+    """End all jobs, with the token of the plane itself; says what became of them."""
+    from dovetail.client.client import Client
+
+    kept = kept_address(folder)
+    asked: set[str] = set()
+    done = 0
+    with Client(kept.url, kept.token, folder, patience=10.0) as client:
+        deadline = time.monotonic() + STOPPING
+        while left := [job.id for job in client.jobs(active=True, limit=1_000)]:
+            if time.monotonic() > deadline:
+                break
+            if new := [id for id in left if id not in asked]:
+                done += int(client.cancel_many(*new)["count"])
+                asked.update(new)
+            time.sleep(0.3)
+    told = f"{count(done, 'job')} cancelled" if asked else "there were no jobs"
+    if left:
+        names = ", ".join(left[:5]) + (", ..." if len(left) > 5 else "")
+        told += f", {count(len(left), 'job')} not gone after {STOPPING:g} s: {names}"
+    return told

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dovetail.cli.live import (
     Column,
@@ -22,6 +22,9 @@ from dovetail.cli.live import (
 )
 from dovetail.cli.outputs import count, plainly, say
 
+if TYPE_CHECKING:
+    from dovetail.client.client import Client, Why
+
 
 def why(
     job: JobArgument,
@@ -39,9 +42,9 @@ def why(
     form = read_form(output, as_json, ("json", "yaml"))
     with connected(state) as client:
         found = client.why(job_id(job))
-    if print_value(found.raw, form):
-        return
-    say(plainly(found.sentence or f"{found.job} is {found.state}"))
+        if print_value(found.raw, form):
+            return
+        say(plainly(waiting(client, found) or f"{found.job} is {found.state}"))
     if when := expected(found.starts):
         say(f"it will start {when}" if when != "now" else "it will start now")
     if ahead := _ahead(found.ahead):
@@ -52,6 +55,14 @@ def why(
     if found.remedy:
         say()
         say(f"to start sooner:  {plainly(found.remedy)}")
+
+
+def waiting(client: Client, found: Why) -> str:
+    """What keeps it, in a sentence; with the moment if it is one that it waits for."""
+    if found.reason != "BeginTime":
+        return found.sentence
+    at = found.raw.get("begin_at") or client.job_info(found.job).raw.get("begin_at")
+    return f"{found.sentence.rstrip('.')}: it is {clock(at)} ({ago(at)})." if at else found.sentence
 
 
 def _ahead(ahead: Mapping[str, Any]) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from random import Random
+from random import Random as Random
 from typing import Protocol
 
 
@@ -16,3 +16,8 @@ class Numbered(Protocol):
 def chance(view: Numbered) -> Random:
     """A source of randomness for one decision; the same view gives the same numbers."""
     return Random(view.seed * 1_000_003 + view.number)
+
+
+def seeded(seed: int) -> Random:
+    """A source that the run's seed alone determines, for whoever keeps count of what it drew."""
+    return Random(seed)

@@ -137,7 +137,7 @@ class Profile:
     The reference is the job's own request, on a device of speed 1, on as few nodes as it can be.
     """
 
-    speeds: Mapping[str, float] = field(default_factory=dict, hash=False)  # by GPU type
+    speeds: Mapping[str, float] = field(default_factory=dict, hash=False)  # by GPU type; 0: not there
     curve: Mapping[int, float] = field(default_factory=dict, hash=False)  # by tasks; between: linear
     split: float = 1.0  # times slower over more nodes than needed
     use: float = 1.0  # of a device's time while alone on it
@@ -150,6 +150,15 @@ class Profile:
     batch_cost: float = 0.0  # of a step's time, the part that grows with the batch
     noise_scale: float = 0.0  # statistical: batches beyond it help less (0: every sample counts alike)
     skewed: bool = False  # one very large tensor: hurts when split
+    pace: float = 0.0  # steps a second of the reference run; 0: not known
+    regimes: tuple[tuple[float, float], ...] = ()  # (part of its work, times as fast there), in this order
+
+    def __post_init__(self) -> None:
+        if self.regimes:  # as tuples, whatever they were read as
+            known = tuple((float(part), float(speed)) for part, speed in self.regimes)
+            if min(min(regime) for regime in known) <= 0:
+                raise ValueError(f"regimes are parts and speeds above 0, not {self.regimes}")
+            object.__setattr__(self, "regimes", known)
 
 
 @dataclass(frozen=True)

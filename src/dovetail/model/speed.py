@@ -86,6 +86,25 @@ class ProfiledSpeed:
         return base / (profile.compute + ring(profile.gradient, held, here))
 
 
+def regime_at(profile: Profile | None, done: int, work: int) -> tuple[float, int]:
+    """How many times as fast a job goes once so much of its work is done, and up to which work.
+
+    A batch that grows on its own makes a job faster as it goes along, whatever it holds.
+
+    >>> regime_at(Profile(regimes=((1, 1.0), (1, 4.0))), 60, 100)
+    (4.0, 100)
+    """
+    if profile is None or not profile.regimes:
+        return 1.0, work
+    whole, behind = sum(part for part, _ in profile.regimes), 0.0
+    for part, speed in profile.regimes:
+        behind += part
+        end = round(work * behind / whole)
+        if done < end:
+            return speed, end
+    return profile.regimes[-1][1], work
+
+
 def one_way(size: float, bandwidth: float) -> float:
     """Seconds to send so many bytes once."""
     return size / bandwidth

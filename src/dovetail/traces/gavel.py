@@ -6,14 +6,13 @@ gives steps and no duration: how long a job takes is its steps over its measured
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from dovetail.model.errors import TraceError
-from dovetail.model.job import PLAIN, Job, Profile, Traits, gang
+from dovetail.model.job import PLAIN, Job, Profile, Shape, Traits, gang
 from dovetail.model.units import SECOND, micros
+from dovetail.traces.profiles import Throughputs, load_throughputs
 from dovetail.traces.table import Row, opened, rows, stem
 from dovetail.traces.trace import Dropped, Trace, assembled
 
@@ -41,11 +40,19 @@ _LAYOUTS = {
 }
 
 
-def read_gavel(path: Path, throughputs: Path | str | None = None, reference: str = "v100") -> Trace:
+def read_gavel(
+    path: Path,
+    throughputs: Path | str | None = None,
+    reference: str = "",
+    types: Sequence[str] = (),
+) -> Trace:
     """Gavel's and Shockwave's traces.
 
-    `throughputs` is Gavel's JSON of steps a second by GPU type, job type and scale; with it a job knows its
-    speed on every type, and its duration is that on `reference`. Without it the file must have durations.
+    `throughputs` is a file of steps a second by GPU type, job type and scale, or `gavel` for Gavel's own
+    measurements. With it a job knows its speed on every type and stays off those it does not fit, and its
+    duration is that on `reference` (V100 if it is there, else the file's first type). Without it the file
+    must have durations. `types` are those of the cluster: each must have been measured.
+
     A job's priority is its weight less one, so that the usual weight is the usual priority; its SLO is a
     multiple of its duration.
     """
@@ -56,11 +63,13 @@ def read_gavel(path: Path, throughputs: Path | str | None = None, reference: str
             file,
             None,
             "has steps but no durations",
-            "give throughputs=FILE, Gavel's simulation_throughputs.json",
+            "give throughputs=FILE (--throughputs FILE), or gavel for Gavel's own measurements",
         )
-    speeds = _throughputs(Path(throughputs), reference) if throughputs else {}
+    speeds = load_throughputs(throughputs) if throughputs is not None else None
+    if speeds is not None:
+        reference = _reference(speeds, reference, types)
     dropped = Dropped()
-    kept: dict[tuple[str, int], Traits] = {}
+    kept: dict[tuple[str, int], tuple[Shape, Traits]] = {}
     jobs = []
     for number, row in enumerate(
         rows(path, ("job_type", "total_steps"), header=_LAYOUTS[width], delimiter="\t")
@@ -70,15 +79,19 @@ def read_gavel(path: Path, throughputs: Path | str | None = None, reference: str
         if not scale:
             dropped.add("no GPUs")
             continue
-        measured = _measured(row, speeds, kind, scale, reference) if speeds else {}
-        work = (
-            row.span("duration") if "duration" in row.columns else round(steps / measured[reference] * SECOND)
-        )
+        if (kind, scale) not in kept:
+            kept[kind, scale] = (
+                _measured(row, speeds, kind, scale, reference, types) if speeds else (gang(scale), PLAIN)
+            )
+        shape, traits = kept[kind, scale]
+        if "duration" in row.columns:
+            work = row.span("duration")
+        else:
+            assert traits.profile is not None
+            work = round(steps / traits.profile.pace * SECOND)
         if not work:
             dropped.add("duration 0")
             continue
-        if (kind, scale) not in kept:
-            kept[kind, scale] = _traits(measured, reference)
         submit, slo = row.span("arrival_time"), row.number("slo", -1.0)
         priority = max(round(row.number("priority_weight", 1.0)) - 1, 0)
         deadline = submit + micros(slo * work / SECOND) if slo > 0 else None
@@ -86,13 +99,13 @@ def read_gavel(path: Path, throughputs: Path | str | None = None, reference: str
             Job(
                 str(number),
                 submit,
-                gang(scale),
+                shape,
                 work,
                 work,
                 priority=priority,
                 deadline=deadline,
                 model=kind,
-                traits=kept[kind, scale],
+                traits=traits,
             )
         )
     note = (f"durations are those on {reference.upper()}",) if "duration" not in _LAYOUTS[width] else ()
@@ -112,38 +125,32 @@ def _width(path: Path) -> int:
     return width
 
 
-def _throughputs(path: Path, reference: str) -> Mapping[str, Mapping[str, Any]]:
-    with opened(path) as text:
-        try:
-            table = json.load(text)
-        except json.JSONDecodeError as error:
+def _reference(speeds: Throughputs, asked: str, types: Sequence[str]) -> str:
+    for kind in (*types, *([asked] if asked else [])):
+        if kind.upper() not in speeds.types:
             raise TraceError(
-                str(path), error.lineno, f"is no JSON ({error.msg})", "give Gavel's throughputs"
-            ) from None
-    if not isinstance(table, dict) or reference not in table:
-        found = ", ".join(map(str, table)) if isinstance(table, dict) else "no table"
-        raise TraceError(
-            str(path), None, f"no GPU type {reference!r} in it", f"give reference=TYPE; found {found}"
-        )
-    return table
+                speeds.file,
+                None,
+                f"no GPU type {kind!r} in it",
+                f"found {', '.join(speeds.types)}; name these, as in --cluster 8x1:{speeds.types[0]}",
+            )
+    return asked or ("V100" if "V100" in speeds.types else speeds.types[0])
 
 
 def _measured(
-    row: Row, speeds: Mapping[str, Mapping[str, Any]], kind: str, scale: int, reference: str
-) -> dict[str, float]:
-    """Steps a second of a job alone, by GPU type; 0 where it does not fit."""
-    key = str((kind, scale))
-    found = {gpu: float(table[key]["null"]) for gpu, table in speeds.items() if key in table}
-    if not found.get(reference):
+    row: Row, speeds: Throughputs, kind: str, scale: int, reference: str, types: Sequence[str]
+) -> tuple[Shape, Traits]:
+    """Where a job alone can run, and how fast; it does not fit where its throughput is 0 or is not there."""
+    named = {name.upper(): name for name in types}
+    names = [*named.values(), *(name for name in speeds.types if name not in named)]
+    found = {name: speeds.single(kind, scale, name) or 0.0 for name in names}
+    pace = speeds.single(kind, scale, reference)
+    if not pace:
         raise row.wrong(
-            f"no throughput of {kind} with {scale} GPUs on {reference}", "use the throughputs of this trace"
+            f"no throughput of {kind!r} on {scale} {reference.upper()} in {speeds.file}",
+            "give the throughputs of this trace",
         )
-    return found
-
-
-def _traits(measured: Mapping[str, float], reference: str) -> Traits:
-    if not measured:
-        return PLAIN
-    return Traits(
-        profile=Profile(speeds={gpu.upper(): speed / measured[reference] for gpu, speed in measured.items()})
-    )
+    fits = tuple(name for name in names if found[name])
+    shape = gang(scale, fits if len(fits) < len(names) else ())
+    profile = Profile(speeds={name: speed / pace for name, speed in found.items()}, pace=pace)
+    return shape, Traits(profile=profile)
