@@ -53,6 +53,7 @@ format: setup ## rewrite the code in the house format, mend what can be mended
 	$(BIN)/ruff format $(CODE)
 
 bench: setup ## measure decisions per second against their expected ranges
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements/bench.txt
 	$(BIN)/python -m benchmarks $(ARGS)
 
 docs: setup ## write again what the docs read off the code: reference, claims, index of systems

@@ -1,0 +1,10 @@
+"""Arrays in, arrays out: time shares, fairness and assignment as mathematics, knowing no jobs.
+
+    shares    the problem that all share, and its answer
+    classes   equal rows as one row with a count
+    lp        level (max-min, makespan, deadlines), total, ratio (cost), finish (finish-time fairness)
+    prices    level and finish where all rows differ, with a certified gap
+    filling   water-filling: the level of those who are left, again and again; groups of groups
+
+Solvers are imported when something is first solved, not before.
+"""

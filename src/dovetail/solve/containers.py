@@ -1,0 +1,159 @@
+"""How many containers of each application go where: the most use of a cluster within two bounds.
+
+Rows i are applications, columns g groups of equal servers, r resources. `x[i, g]` whole containers of i on
+g; n_i of them in all, or none while it waits. With d the demand of a container, C all there is and s_i = n_i
+max_r d_ir / C_r the dominant share,
+
+    sum over i of x[i, g] d_i                  <= what group g has
+    least_i <= n_i <= most_i                   or 0, if it has not started
+    sum over i of |s_i - fair_i|               <= loss         fairness
+    how many that run have another x than now  <= resizes      each is stopped and resumed
+
+and the sum over i and r of n_i d_ir / C_r is as large as can be. First as many as possible run, the first
+rows before the last; then the fairness bound is kept, or missed by as little as possible; then comes use;
+and of equals the one with the fewest changes. (Sun et al., "Towards Distributed Machine Learning in Shared
+Clusters", SMARTCOMP 2017.)
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from dovetail.solve import highs
+
+Vector = npt.NDArray[np.float64]
+Matrix = npt.NDArray[np.float64]
+IntVector = npt.NDArray[np.int64]
+IntMatrix = npt.NDArray[np.int64]
+Mask = npt.NDArray[np.bool_]
+
+RUN, MISS, CHANGE = 500.0, 100.0, 1e-3  # against one whole resource in use
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Partition:
+    """The question, as arrays."""
+
+    demand: Matrix  # i x r: of one container
+    total: Vector  # r: all there is; 0 counts in no share
+    room: Matrix  # g x r: what each group of servers has for these applications
+    fits: IntMatrix  # i x g: the most containers that its servers hold, one by one
+    kind: IntVector  # g: an application stays on groups of one kind
+    least: IntVector  # i
+    most: IntVector  # i
+    now: IntMatrix  # i x g: what it has; all 0 while it waits
+    fair: Vector  # i: its fair share
+    loss: float
+    resizes: int
+
+
+def divided(asked: Partition) -> IntMatrix:
+    """x, the best there is; rows that run already always do."""
+    apps, groups = asked.now.shape
+    if not asked.now.size:
+        return asked.now
+    runs = asked.now.sum(axis=1) > 0
+    share = _parts(asked.demand, asked.total)
+    program = _Program(f"containers of {apps} applications on {groups} groups of servers")
+    x = [
+        [program.column(share[i].sum(), asked.fits[i, g], whole=True) for g in range(groups)]
+        for i in range(apps)
+    ]
+    starts = [program.column(RUN * (2 - i / apps), 1, whole=True, least=int(runs[i])) for i in range(apps)]
+    missed = program.column(-MISS, np.inf)
+    losses = [program.column(0.0, np.inf) for _ in range(apps)]
+    for i in range(apps):
+        count = [(at, 1.0) for at in x[i]]
+        program.row([*count, (starts[i], -float(asked.least[i]))], 0.0, np.inf)
+        program.row([*count, (starts[i], -float(asked.most[i]))], -np.inf, 0.0)
+        dominant = [(at, float(share[i].max(initial=0.0))) for at in x[i]]
+        program.row([*dominant, (losses[i], -1.0)], -np.inf, asked.fair[i])
+        program.row([*dominant, (losses[i], 1.0)], asked.fair[i], np.inf)
+    program.row([*((at, 1.0) for at in losses), (missed, -1.0)], -np.inf, asked.loss)
+    for g in range(groups):
+        for r in np.flatnonzero(asked.demand.any(axis=0) & np.isfinite(asked.room[g])):
+            scale = max(asked.room[g, r], asked.demand[:, r].max())
+            program.row(
+                [(x[i][g], asked.demand[i, r] / scale) for i in range(apps)],
+                -np.inf,
+                asked.room[g, r] / scale,
+            )
+    _one_kind(program, asked, x)
+    changes = []
+    for i in np.flatnonzero(runs).tolist():
+        change = program.column(-CHANGE, 1, whole=True)
+        changes.append((change, 1.0))
+        for g in range(groups):
+            before, most = float(asked.now[i, g]), float(max(asked.fits[i, g], asked.now[i, g]))
+            program.row([(x[i][g], 1.0), (change, -most)], -np.inf, before)
+            program.row([(x[i][g], 1.0), (change, most)], before, np.inf)
+    if changes:
+        program.row(changes, -np.inf, asked.resizes)
+    found = program.solved()
+    placed: IntMatrix = np.rint(found[np.array(x)]).astype(np.int64)
+    return placed
+
+
+def _parts(demand: Matrix, total: Vector) -> Matrix:
+    """Of all there is, the part that one container takes; 0 of what has no bound."""
+    return np.divide(demand, total, out=np.zeros_like(demand), where=total > 0)
+
+
+def _one_kind(program: _Program, asked: Partition, x: list[list[int]]) -> None:
+    kinds = np.unique(asked.kind)
+    if len(kinds) < 2:
+        return
+    for i, row in enumerate(x):
+        uses = {kind: program.column(0.0, 1, whole=True) for kind in kinds}
+        program.row([(at, 1.0) for at in uses.values()], -np.inf, 1.0)
+        for g, at in enumerate(row):
+            program.row([(at, 1.0), (uses[asked.kind[g]], -float(asked.fits[i, g]))], -np.inf, 0.0)
+
+
+class _Program:
+    """A mixed-integer program, put together piece by piece."""
+
+    def __init__(self, asked: str) -> None:
+        self._asked = asked
+        self._cost: list[float] = []
+        self._least: list[float] = []
+        self._most: list[float] = []
+        self._whole: list[bool] = []
+        self._rows: list[tuple[list[tuple[int, float]], float, float]] = []
+
+    def column(self, cost: float, most: float, *, least: float = 0.0, whole: bool = False) -> int:
+        self._cost.append(float(cost))
+        self._least.append(float(least))
+        self._most.append(float(most))
+        self._whole.append(whole)
+        return len(self._cost) - 1
+
+    def row(self, entries: list[tuple[int, float]], least: float, most: float) -> None:
+        self._rows.append((entries, float(least), float(most)))
+
+    def solved(self) -> Vector:
+        """The values of all columns that make the most of it."""
+        import highspy  # noqa: PLC0415
+
+        lp = highspy.HighsLp()
+        lp.num_col_, lp.num_row_ = len(self._cost), len(self._rows)
+        lp.sense_ = highspy.ObjSense.kMaximize
+        lp.col_cost_, lp.col_lower_, lp.col_upper_ = map(np.array, (self._cost, self._least, self._most))
+        lp.row_lower_ = np.array([least for _, least, _ in self._rows])
+        lp.row_upper_ = np.array([most for _, _, most in self._rows])
+        lp.a_matrix_.format_ = highspy.MatrixFormat.kRowwise
+        lengths = [len(entries) for entries, _, _ in self._rows]
+        lp.a_matrix_.start_ = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32)
+        lp.a_matrix_.index_ = np.array(
+            [at for entries, _, _ in self._rows for at, _ in entries], dtype=np.int32
+        )
+        lp.a_matrix_.value_ = np.array([value for entries, _, _ in self._rows for _, value in entries])
+        sort = highspy.HighsVarType
+        lp.integrality_ = [sort.kInteger if whole else sort.kContinuous for whole in self._whole]
+        solver = highs.fresh(self._asked, mip_rel_gap=0.0, mip_abs_gap=1e-6)
+        highs.taken(solver.passModel(lp), self._asked)
+        highs.run(solver, self._asked)
+        return np.asarray(solver.getSolution().col_value)
