@@ -19,6 +19,7 @@ from typing import Any
 from benchmarks.figure import Figure
 from benchmarks.live import live
 from benchmarks.solve import solve
+from benchmarks.solve_more import solve_more
 
 # Times the yardstick for a million jobs on 812 nodes of 8 GPUs, load 0.95; tiresias-l in rounds of 60 s.
 REPLAY_LIMITS = {"fifo": 4.0, "sjf": 5.0, "tiresias-l": 8.0, "backfill": 14.0, "srtf": 20.0}
@@ -84,6 +85,7 @@ SUITES: dict[str, Callable[[], Iterator[Figure]]] = {
     "start-up": start_up,
     "live": live,
     "solve": solve,
+    "solve-more": solve_more,
 }
 
 

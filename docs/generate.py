@@ -622,6 +622,7 @@ VARIABLES = {
     "DOVETAIL_CHECKPOINT_DIR": "A folder of the job, the same in every attempt.",
     "DOVETAIL_STARTED_AT": "When this attempt started, seconds since 1970.",
     "DOVETAIL_DEADLINE": "When its time limit ends it, seconds since 1970; only with a limit.",
+    "DOVETAIL_NODE": "The name of the node this process is on.",
     "DOVETAIL_NODE_IPS": "The address of each of its nodes, one a line.",
     "DOVETAIL_ARRAY_ID": "Of a member of an array: the array.",
     "DOVETAIL_ARRAY_INDEX": "Of a member of an array: its number.",

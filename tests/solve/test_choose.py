@@ -183,6 +183,7 @@ def test_nothing_is_chosen_where_nothing_is_to_be_had() -> None:
     assert best_choice(np.ones((3, 2)), np.ones((2, 1)), [0.0]).pick.tolist() == [-1, -1, -1]
     assert best_choice(np.ones((0, 2)), np.ones((2, 1)), [1.0]).value == 0.0
     assert best_choice(np.ones((2, 1)), [[9.0]], [5.0], exact=True).pick.tolist() == [-1, -1]
+    assert best_choice(-np.ones((2, 1)), [[1.0]], [5.0], exact=True).pick.tolist() == [-1, -1]
 
 
 def test_what_uses_nothing_costs_nothing() -> None:

@@ -318,6 +318,11 @@ class Ledger:
                 self._answered(action, now)
         return step
 
+    def progressed(self, record: Record, rate: float, now: int) -> None:
+        """A running job goes at another rate than the core thinks."""
+        done = self.core.jobs[record.id].done_at(now)
+        self.events.append((now, PROGRESSED, record.id, record.epoch, (done, rate)))
+
     def _begin(self, action: Start | Resize, now: int) -> None:
         """Only a whole gang is started; a part holds its devices and waits for the rest."""
         record = self.book.records[action.job]

@@ -1,4 +1,9 @@
-"""What jobs report of themselves: their last words for people, their speeds for the throughput matrix."""
+"""What jobs report of themselves: their last words for people, their speeds for the throughput matrix.
+
+A policy hears of speeds as the core does of any progress: as a rate against the job's reference run. Nobody
+says what that is for a job that only reports steps a second, so it is the type on which its model was
+measured first; on others it is as much faster or slower as it reports.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +17,7 @@ from dovetail.control.store import Store
 from dovetail.engines.launch import Engine
 
 EVERY = 2.0  # real seconds between looks
+NEWS = 0.05  # a rate that differs by less from the last is none: every one is a step of the journal
 
 
 class Measured:
@@ -22,6 +28,9 @@ class Measured:
         self._rates: dict[tuple[str, str, int], tuple[float, int]] = {
             (row["model"], row["type"], row["gpus"]): (row["rate"], row["count"]) for row in store.speeds()
         }
+        self._first: dict[tuple[str, int], str] = {}  # the reference type of a model on so many GPUs
+        for (model, kind, gpus), _ in sorted(self._rates.items(), key=lambda item: -item[1][1]):
+            self._first.setdefault((model, gpus), kind)
         self._next = 0.0
 
     def read(self, engine: Engine, ledger: Ledger, now: int) -> None:
@@ -69,6 +78,10 @@ class Measured:
         ledger.batch.speeds.append(
             {"model": key[0], "type": key[1], "gpus": key[2], "rate": mean, "count": count, "time": now}
         )
+        first = self._first.setdefault((key[0], key[2]), key[1])
+        against = rate / self._rates[key[0], first, key[2]][0]
+        if job.rate > 0 and abs(against / job.rate - 1.0) > NEWS:
+            ledger.progressed(record, against, now)
 
 
 def _small(value: object) -> bool:

@@ -63,6 +63,7 @@ def processes(launch: Launch, run_dir: Path, port: int) -> list[Process]:
                 **_devices(share.devices),
                 "NNODES": str(len(launch.shares)),
                 "NODE_RANK": str(number),
+                "DOVETAIL_NODE": share.node,
                 "NPROC_PER_NODE": str(max(len(share.devices), 1)),
             }
             rank = len(found)

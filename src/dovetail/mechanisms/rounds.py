@@ -43,7 +43,7 @@ class Book:
     began_at: int = 0
     ends_at: int = 0
     dealt_at: int | None = None
-    dealt_to: frozenset[tuple[str, int]] = frozenset()  # the jobs, and the devices of each type
+    dealt_to: frozenset[tuple[str, int]] = frozenset()  # the jobs, the devices of each type: what it rests on
     deal: Deal = field(default_factory=dict)
     runs: Mapping[str, str] = field(default_factory=dict)  # in this round: job -> type
     had: Mapping[str, Mapping[str, int]] = field(default_factory=dict)  # since the deal

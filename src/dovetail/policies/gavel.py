@@ -212,9 +212,9 @@ class Gavel:
         return plan
 
     def _dealt(self, view: View, memory: Memory, table: Table) -> Memory:
-        """With a new deal, if somebody came or went (or a node did) and the last is old enough."""
+        """With a new deal, if somebody or a node came, went or was measured, and the last is old enough."""
         book, held = memory.book, capacity(view.cluster, view.room)
-        whom = frozenset([*((job.id, 0) for job in table.jobs), *held.items()])
+        whom = frozenset([*((job.id, 0) for job in table.jobs), *held.items(), *self._known(table)])
         waited = not book.dealt_at or not view.running or view.now - book.dealt_at >= self.reset
         if not table.jobs or whom == book.dealt_to or not waited:
             return memory
@@ -225,6 +225,17 @@ class Gavel:
             deal, isolated = self._deal(view, memory, table)
             memory = replace(memory, isolated=isolated)
         return replace(memory, book=redealt(book, view, deal, whom))
+
+    def _known(self, table: Table) -> list[tuple[str, int]]:
+        """What was measured, to a tenth: less is no reason to deal again."""
+        if not self.measured:
+            return []
+        tenths = np.round(10 * np.log(np.maximum(table.speed, 1e-9))).astype(int)
+        return [
+            (f"{job.id} on {way}", int(tenth))
+            for job, row in zip(table.jobs, tenths, strict=True)
+            for way, tenth in zip(table.ways, row, strict=True)
+        ]
 
     def _turns(self, view: View, number: int, table: Table) -> Sequence[str]:
         """The fastest way first; blind to types, in an order drawn for each round."""

@@ -409,6 +409,8 @@ def _by_mip(gain: Matrix, U: Matrix, cap: Vector) -> tuple[IntVector, float]:
 
     asked = f"one of {gain.shape[1]} configurations for each of {len(gain)} rows"
     row, config = np.nonzero(gain > 0)  # a row that gains nothing by it picks none
+    if not len(row):
+        return np.full(len(gain), -1), 0.0
     lp = highspy.HighsLp()
     lp.num_col_, lp.num_row_ = len(row), len(gain) + len(cap)
     lp.sense_ = highspy.ObjSense.kMaximize
