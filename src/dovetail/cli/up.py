@@ -73,7 +73,7 @@ def up(
             "--keep",
             metavar="DAYS",
             min=0.0,
-            help="Remove what jobs printed that ended longer ago, and checkpoints of the completed; 0: never.",
+            help="Remove output of jobs that ended longer ago, checkpoints if completed; 0: never.",
         ),
     ] = 30.0,
     known_as: Annotated[
