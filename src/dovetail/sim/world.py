@@ -2,7 +2,7 @@
 
 It alone knows how much work a job really has and how fast it really goes. A job without a profile on devices
 of speed 1 runs at rate 1, and costs next to nothing to simulate; everything else is rated by `Speed`, and
-rated again when somebody joins or leaves one of its devices.
+rated again when somebody joins or leaves one of its devices, or when it comes into another regime of its own.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from dovetail.model.cluster import Cluster
 from dovetail.model.event import FAILED, FINISHED, NODE_JOINED, NODE_LOST, PROGRESSED, RESIZED, STOPPED, Event
 from dovetail.model.grant import Spots, Terms, load_of
 from dovetail.model.job import Job
-from dovetail.model.speed import Neighbour, ProfiledSpeed, Speed
+from dovetail.model.speed import Neighbour, ProfiledSpeed, Speed, regime_at
 from dovetail.model.units import MINUTE
 from dovetail.model.view import JobView
 from dovetail.sim.outcomes import Outcomes
@@ -50,6 +50,7 @@ class Running:
         "since",
         "spots",
         "terms",
+        "turns",
     )
 
     def __init__(self, job: Job, row: int) -> None:
@@ -57,6 +58,7 @@ class Running:
         self.row = row  # of its outcome
         self.done = 0  # work, up to live_at
         self.due = -1  # when it ends, if nothing changes; -1: never
+        self.turns = -1  # when it comes into its next regime before that; -1: never
         self.epoch = 0
         self.spots: Spots | None = None
 
@@ -162,6 +164,9 @@ class World:
             return True
         if kind == PROGRESSED:  # two at one instant: only the last rate is true
             run = self._jobs.get(subject)
+            if run is not None and run.turns == time and run.epoch == epoch and run.spots is not None:
+                run.done, run.live_at, run.rate = fact[0], time, fact[1]
+                self._foretell(run)
             return run is not None and run.epoch == epoch and run.spots is not None and run.rate == fact[1]
         if kind == NODE_LOST:
             self._down.add(subject)
@@ -290,6 +295,7 @@ class World:
         run.since = time
 
     def _foretell(self, run: Running) -> None:
+        run.turns = -1
         if run.rate <= 0.0:
             run.due = -1
             return
@@ -298,6 +304,15 @@ class World:
         if job.fails_after is not None and job.fails_after < job.work:
             every, target = job.traits.checkpoint.every, job.fails_after
             kind, fact = FAILED, ("exit 1", max(run.saved, target - target % every if every else 0))
+        profile = job.traits.profile
+        if profile is not None and profile.regimes:
+            before, end = regime_at(profile, run.done, job.work)
+            if end < target:  # a regime ends before the job does: no more is foretold
+                after, _ = regime_at(profile, end, job.work)
+                run.due, run.turns = -1, run.live_at - int(-(end - run.done) // run.rate)
+                rate = run.rate / before * after
+                heappush(self.heap, (run.turns, PROGRESSED, job.id, run.epoch, (end, rate)))
+                return
         left = max(0, target - run.done)
         run.due = run.live_at + (left if run.rate == 1.0 else -int(-left // run.rate))
         heappush(self.heap, (run.due, kind, job.id, run.epoch, fact))
@@ -313,11 +328,17 @@ class World:
             )
             for other in met
         ]
-        return self._speed.rate(run.job.shape, run.job.traits, spots, run.terms, neighbours)
+        rate = self._speed.rate(run.job.shape, run.job.traits, spots, run.terms, neighbours)
+        profile = run.job.traits.profile
+        if profile is not None and profile.regimes:
+            rate *= regime_at(profile, run.done, run.job.work)[0]
+        return rate
 
     def _rerate(self, now: int, run: Running) -> None:
         """Somebody joined or left: it goes on at another speed."""
-        before = run.rate
+        before, profile = run.rate, run.job.traits.profile
+        if profile is not None and profile.regimes:
+            run.advance(now)  # its speed is also one of how far it is
         rate = self._rated(run, self._met(run))
         if rate == before:
             return
@@ -343,7 +364,7 @@ class World:
 
     def _vacate(self, now: int, run: Running) -> None:
         spots, run.spots = run.spots, None
-        run.due = -1
+        run.due = run.turns = -1
         if not self._on:
             return
         met: dict[str, Running] = {}

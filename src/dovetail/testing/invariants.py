@@ -31,7 +31,7 @@ from dovetail.model.event import (
 )
 from dovetail.model.grant import EMPTY, FULL, Spots, Terms, devices_of, load_of
 from dovetail.model.job import Job
-from dovetail.model.speed import Neighbour, ProfiledSpeed
+from dovetail.model.speed import Neighbour, ProfiledSpeed, regime_at
 from dovetail.model.units import WHOLE
 from dovetail.model.view import Policy
 from dovetail.sim.simulate import simulate
@@ -370,6 +370,8 @@ class Audit:
                     met.update({other.job.id: other for other in there[node, device] if other is not book})
             neighbours = [_neighbour(met[name]) for name in sorted(met)]
             book.rate = speed.rate(book.job.shape, book.job.traits, book.spots, book.terms, neighbours)
+            done = int(book.done) + 2  # the world counts whole microseconds
+            book.rate *= regime_at(book.job.traits.profile, done, book.job.work)[0]
 
 
 def _neighbour(book: Book) -> Neighbour:

@@ -1,0 +1,73 @@
+"""Containers by a mixed-integer program: against all ways there are to deal them."""
+
+from __future__ import annotations
+
+from dataclasses import fields, replace
+from itertools import product
+from random import Random
+
+import numpy as np
+
+from dovetail.solve.containers import CHANGE, MISS, RUN, Partition, divided
+
+
+def asked(seed: int) -> Partition:
+    luck = Random(seed)
+    apps, groups = 2, luck.randint(1, 2)
+    room = np.array([[luck.randint(2, 3), luck.randint(4, 9)] for _ in range(groups)], dtype=np.float64)
+    demand = np.array([[1, luck.randint(1, 4)] for _ in range(apps)], dtype=np.float64)
+    fits = np.array([[int(min(room[g] // demand[i])) for g in range(groups)] for i in range(apps)])
+    made = Partition(
+        demand=demand,
+        total=room.sum(axis=0),
+        room=room,
+        fits=fits,
+        kind=np.array([luck.randint(0, 1) for _ in range(groups)]),
+        least=np.array([1, luck.randint(1, 2)]),
+        most=np.array([luck.randint(1, 4), luck.randint(2, 5)]),
+        now=np.zeros((apps, groups), dtype=np.int64),
+        fair=np.array([0.4, 0.5]),
+        loss=luck.choice((0.1, 0.4, 9.0)),
+        resizes=luck.randint(0, 2),
+    )
+    return replace(made, now=divided(made)) if luck.random() < 0.6 else made  # somebody runs already
+
+
+def value(problem: Partition, x: np.ndarray) -> float | None:
+    """What it is worth; None if it is not allowed."""
+    count, before = x.sum(axis=1), problem.now.sum(axis=1)
+    if (x.T @ problem.demand > problem.room).any() or (x > problem.fits).any():
+        return None
+    bad = ((count < problem.least) | (count > problem.most)) & (count > 0)
+    if bad.any() or ((before > 0) & (count == 0)).any():
+        return None
+    if any(len(set(problem.kind[row > 0].tolist())) > 1 for row in x):
+        return None
+    changes = sum(bool((a != b).any()) for a, b in zip(x, problem.now, strict=True) if b.any())
+    if changes > problem.resizes:
+        return None
+    part = problem.demand / problem.total
+    lost = np.abs(count * part.max(axis=1) - problem.fair).sum()
+    runs = sum(RUN * (2 - i / len(x)) for i, n in enumerate(count) if n)
+    missed = max(0.0, float(lost) - problem.loss)
+    return float(runs - MISS * missed + (count[:, None] * part).sum() - CHANGE * changes)
+
+
+def test_no_division_is_better() -> None:
+    ran = 0
+    for seed in range(60):
+        problem = asked(seed)
+        ran += bool(problem.now.any())
+        ours = value(problem, divided(problem))
+        ways = product(*(range(top + 1) for top in problem.fits.ravel()))
+        values = [value(problem, np.array(way).reshape(problem.now.shape)) for way in ways]
+        assert ours is not None
+        assert ours >= max(v for v in values if v is not None) - 1e-4
+    assert ran > 20
+
+
+def test_nobody_and_nowhere() -> None:
+    problem = asked(0)
+    empty = {f.name: getattr(problem, f.name) for f in fields(problem)}
+    empty |= {name: empty[name][:0] for name in ("demand", "fits", "least", "most", "now", "fair")}
+    assert divided(Partition(**empty)).shape[0] == 0
