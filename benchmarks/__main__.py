@@ -1,6 +1,6 @@
 """`make bench`: every figure beside its limit; exit code 1 if one is missed.
 
-python -m benchmarks                 all of them (about ten minutes)
+python -m benchmarks                 all of them (about a quarter of an hour)
 python -m benchmarks replay growth   some of them
 """
 
@@ -14,22 +14,15 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
+
+from benchmarks.figure import Figure
+from benchmarks.live import live
 
 # Times the yardstick for a million jobs on 812 nodes of 8 GPUs, load 0.95; tiresias-l in rounds of 60 s.
 REPLAY_LIMITS = {"fifo": 4.0, "sjf": 5.0, "tiresias-l": 8.0, "backfill": 14.0, "srtf": 20.0}
 MEMORY_LIMIT_MB = 1_500
 COMPARE_LIMIT_SECONDS = 60.0
-
-
-class Figure(NamedTuple):
-    """A measured number and what it may be at most."""
-
-    name: str
-    value: float
-    limit: float
-    unit: str
-    note: str = ""
 
 
 def _replay(policy: str, jobs: int, nodes: int) -> dict[str, Any]:
@@ -88,6 +81,7 @@ SUITES: dict[str, Callable[[], Iterator[Figure]]] = {
     "growth": growth,
     "compare": compare,
     "start-up": start_up,
+    "live": live,
 }
 
 

@@ -662,3 +662,19 @@ def test_the_policy_is_shown_and_switched(dove: Dove, plane: Any) -> None:
     assert plane.asked[-1].body == {"name": "tiresias-l", "options": {"quantum": 60.0}}
     dove("policy only-the-plane-knows --set a=b")
     assert plane.asked[-1].body == {"name": "only-the-plane-knows", "options": {"a": "b"}}
+
+
+def test_teams_get_their_quotas(dove: Dove, plane: Any) -> None:
+    plane.on("PUT", "/tenants/research", Reply({"name": "research"}))
+    plane.on("DELETE", "/tenants/research", Reply({}))
+    assert "research is set" in dove("tenant set research --quota 6 --parent lab --borrow 2").stdout
+    assert plane.asked[0].body == {
+        "quota": 6,
+        "borrow": 2,
+        "limit": None,
+        "weight": 1.0,
+        "parent": "lab",
+        "account": "",
+    }
+    assert "no quota" in dove("tenant drop research").stdout
+    assert plane.asked[1].method == "DELETE"

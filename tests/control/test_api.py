@@ -146,7 +146,11 @@ class Live:
         return str(answer.json["id"])
 
     def until(self, job: str, *states: str) -> Any:
-        return eventually(lambda: (found := self.get(f"jobs/{job}"))["state"] in states and found)
+        shown = eventually(lambda: (found := self.get(f"jobs/{job}"))["state"] in states and found)
+        if shown["state"] == "running":  # on record first, then done
+            eventually(lambda: (job, shown["attempt"]) in self.engine.known())
+            return self.get(f"jobs/{job}")
+        return shown
 
     @contextmanager
     def stream(

@@ -49,6 +49,7 @@ VERBS: dict[str, dict[str, str]] = {
         "(node)": "dovetail.cli.nodes:node",
         "gpus": "dovetail.cli.gpus:gpus",
         "shares": "dovetail.cli.shares:shares",
+        "tenant": "dovetail.cli.tenant:tenant",
         "report": "dovetail.cli.report:report",
         "policy": "dovetail.cli.policy:policy",
         "token": "dovetail.cli.token:token",

@@ -380,7 +380,10 @@ def _facts(raw: Raw) -> list[tuple[str, str]]:
         ("ended", _when(raw.get("ended_at"))),
         ("on", folded_nodes([str(spot.get("node")) for spot in raw.get("placement") or ()])),
         ("restarts", str(raw.get("restarts") or "-")),
-        ("exit code", "-" if raw.get("exit_code") is None else str(raw["exit_code"])),
+        (
+            "exit code",
+            str(raw["exit_code"]) if raw.get("exit_code") is not None and raw["state"] not in ORDER else "-",
+        ),
         ("told", str(raw.get("detail") or "-")),
         ("progress", ", ".join(f"{key} {value}" for key, value in progress.items() if key != "time") or "-"),
         ("used", f"{(raw.get('gpu_seconds') or 0.0) / 3600:.3g} GPU-hours"),

@@ -54,7 +54,8 @@ def shell(
         raise InputError(f"{attempt}: holds no environment yet; is the job on this machine? try again")
     typed = list(command or ()) or [os.environ.get("SHELL") or "/bin/sh"]
     workdir = environment.get("PWD", "")
-    note(f"beside {id}, attempt {seen.attempt}, on {environment.get('CUDA_VISIBLE_DEVICES') or 'no'} GPUs")
+    devices = environment.get("CUDA_VISIBLE_DEVICES")
+    note(f"beside {id}, attempt {seen.attempt}, " + (f"with GPU {devices}" if devices else "without GPUs"))
     keep = {name: os.environ[name] for name in ("TERM", "COLORTERM") if name in os.environ}
     try:
         done = subprocess.run(

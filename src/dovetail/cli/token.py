@@ -82,7 +82,7 @@ def list_tokens(output: OutputOption = "", as_json: JsonOption = False, state: S
     """
     form = read_form(output, as_json)
     with connected(state) as client:
-        items = client.tokens()
+        items = sorted(client.tokens(), key=lambda item: str(item.get("created_at")))
     print_items(
         items, form, key="tokens", name="id", columns=COLUMNS, wide=WIDE, head=count(len(items), "token")
     )

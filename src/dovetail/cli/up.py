@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from dovetail.cli.live import StateOption, connected
-from dovetail.cli.outputs import say
+from dovetail.cli.outputs import count, say
 from dovetail.client.connection import state_folder
 from dovetail.model.errors import InputError
 
@@ -56,6 +56,15 @@ def up(
     open_metrics: Annotated[
         bool, typer.Option("--open-metrics", help="Let everybody read /metrics, without a token.")
     ] = False,
+    known_as: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--known-as",
+            metavar="NAME",
+            help="A host name it is reached by, behind a proxy.",
+            show_default=False,
+        ),
+    ] = None,
     demo: Annotated[bool, typer.Option("--demo", help="Submit an example and watch it.")] = False,
 ) -> None:
     """Start a plane: scheduler, API and jobs of this machine, in one process.
@@ -70,13 +79,20 @@ def up(
         raise InputError("--set gives options of a policy; name it with --policy")
     chosen = read_entrant(policy, read_settings(options or [])).options if policy else {}
 
+    if demo:
+        from dovetail.control.demo import check_room
+        from dovetail.engines.gpus import discover
+
+        check_room(discover(virtual).cluster)
+
     def ready(up: Up) -> None:
-        _announce(up, folder, state is None)
+        where = "" if state is None else f" --state {folder}"
+        _announce(up, folder, where)
         if demo:
             from dovetail.control.demo import start_demo
 
             start_demo(up)
-            say("the demo runs: watch it with  dovetail ps --watch")
+            say(f"\nthe demo runs: watch it with  dovetail ps{where} --watch")
 
     serve(
         Wanted(
@@ -89,18 +105,19 @@ def up(
             virtual=virtual,
             scale=time_scale,
             open_metrics=open_metrics,
+            hosts=tuple(known_as or ()),
         ),
         ready,
     )
 
 
-def _announce(up: Up, folder: Path, usual: bool) -> None:
-    where = "" if usual else f" --state {folder}"
+def _announce(up: Up, folder: Path, where: str) -> None:
     cluster = up.plane.cluster
     name, _ = up.plane.policy if up.plane.leads else ("", {})
     lines = [f"dovetail is up at {up.url}"]
     kind = "virtual " if up.found.virtual else ""
-    lines.append(f"  {cluster.gpus} {kind}GPUs on {len(cluster.nodes)} nodes; state in {folder}")
+    there = f"{count(cluster.gpus, kind + 'GPU')} on {count(len(cluster.nodes), 'node')}"
+    lines.append(f"  {there}; state in {folder}")
     if name:
         lines.append(f"  policy {name}; change it with  dovetail policy NAME")
     else:
@@ -134,13 +151,13 @@ def down(
     if pid is None:
         raise InputError(f"no plane runs on {folder}; start one with dovetail up")
     if cancel:
-        client = connected(str(folder))
-        active = [job.id for job in client.jobs(active=True)]
-        for job in active:
-            client.cancel(job)
-        deadline = time.monotonic() + 120
-        while time.monotonic() < deadline and any(True for _ in client.jobs(active=True)):
-            time.sleep(0.3)
+        with connected(str(folder)) as client:
+            deadline = time.monotonic() + 120
+            while (left := [job.id for job in client.jobs(active=True, limit=1_000)]) and (
+                time.monotonic() < deadline
+            ):
+                client.cancel(*left)
+                time.sleep(0.3)
     tell_to_stop(pid)
     deadline = time.monotonic() + 60
     while running_at(folder) == pid and time.monotonic() < deadline:

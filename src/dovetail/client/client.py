@@ -423,6 +423,10 @@ class Client:
         """weight, quota, borrow, limit, parent."""
         return _mapping(self.connection.put(f"/tenants/{segment(name)}", settings))
 
+    def drop_tenant(self, name: str) -> None:
+        """Forget what a tenant may have. Needs an administrator's token."""
+        self.connection.delete(f"/tenants/{segment(name)}")
+
     def report(self, by: str = "tenant", **filters: object) -> Raw:
         return _mapping(self.connection.get("/report", {"by": by, **filters}))
 

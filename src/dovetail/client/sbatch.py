@@ -68,7 +68,7 @@ _WHY = {
     "wrap": "a script has its own commands",
     "open-mode": "output of a restarted job is kept",
     "switches": "nodes near each other are preferred anyway",
-    "kill-on-invalid-dep": "a job whose dependency cannot be met waits until it is cancelled",
+    "kill-on-invalid-dep": "a job whose dependency cannot be met is cancelled in any case",
 }
 _SHELLS = ("sh", "bash", "dash", "zsh", "ksh")
 _USES_SRUN = re.compile(

@@ -12,7 +12,7 @@ from dovetail.control.records import Record
 from dovetail.control.states import State
 from dovetail.core.active import ActiveJob
 from dovetail.core.core import Core
-from dovetail.core.explain import explain
+from dovetail.core.explain import ahead_of, binding
 from dovetail.model.cluster import Cluster
 from dovetail.model.grant import load_of, milli_of
 from dovetail.model.job import Shape
@@ -57,8 +57,8 @@ class Why:
     holders: list[Holder] = field(default_factory=list)
     remedy: str = ""
     starts_at: Window | None = None
-    ahead: list[tuple[str, str]] = field(default_factory=list)  # (job, tenant), the first few
-    ahead_count: int = 0
+    ahead: int = 0  # jobs before it that the one who asks may know of,
+    ahead_others: bool = False  # and whether there are others
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,15 +119,13 @@ def why(ledger: Ledger, record: Record, now: int, visible: Callable[[str], bool]
     def shown(other: ActiveJob) -> str:
         return other.id if visible(other.tenant) else "a job of another tenant"
 
-    reason = explain(core, record.id, shown)
+    reason = binding(core, job, ledger.notes() if job.spots is None else (), shown)
     answer = Why(record.id, record.state, reason.word, reason.sentence)
     if record.state is not State.PENDING or job.filed is None:
         return answer
-    mine = job.filed[:2]
-    before = [other for other in core.queue if other.filed is not None and other.filed[:2] < mine]
-    answer.ahead_count = len(before)
-    before.sort(key=lambda other: other.filed[:2] if other.filed else mine)
-    answer.ahead = [(other.id, other.tenant) for other in before[:MOST_NAMED]]
+    before = ahead_of(core, job)
+    answer.ahead = sum(1 for other in before if visible(other.tenant))
+    answer.ahead_others = answer.ahead < len(before)
     suits = {n for n, node in enumerate(core.cluster.nodes) if _suits(job.shape, core.cluster, n)}
     holding = [j for j in core.running.values() if any(s[0] in suits for s in j.spots or ())]
     holding.sort(key=lambda other: (other.ends_at(now), other.seq))
@@ -249,7 +247,9 @@ def never(shape: Shape, cluster: Cluster) -> str:
             f"the job asks for {shape.tasks} x {shape.each} GPUs{kind}, and the whole cluster has "
             f"{len(suiting)} such nodes with {total} GPUs; ask for fewer"
         )
-    return f"the job asks for more CPU or memory beside its {shape.gpus} GPUs{kind} than a node has; take less"
+    return (
+        f"the job asks for more CPU or memory beside its {shape.gpus} GPUs{kind} than a node has; take less"
+    )
 
 
 def needs(dependency: str) -> tuple[Dependency, ...]:

@@ -54,6 +54,7 @@ class Book:
         self._begins: list[tuple[int, str]] = []
         self._admitted: dict[str, int] = {}  # of each array: members that the core knows
         self._over: dict[str, State] = {}  # ended, and not committed yet: the lookup does not know
+        self._looked: dict[str, dict[str, State]] = {}  # what the lookup told since the last commit
 
     def __iter__(self) -> Iterator[Record]:
         return iter(self.records.values())
@@ -87,6 +88,7 @@ class Book:
     def committed(self) -> None:
         """What was told of ends is in the store by now."""
         self._over.clear()
+        self._looked.clear()
 
     def remove(self, record: Record, *, was_admitted: bool) -> None:
         """It is over."""
@@ -202,8 +204,12 @@ class Book:
             return [record.state]
         if target in self._over:
             return [self._over[target]]
-        found = {name: State(state) for name, state in self._lookup([target]).items()}
-        for name in found:
+        known = self._looked.get(target)
+        if known is None:
+            known = {name: State(state) for name, state in self._lookup([target]).items()}
+            self._looked[target] = known
+        found = dict(known)
+        for name in known:
             if name in self._over:
                 found[name] = self._over[name]
             elif name in self.records:

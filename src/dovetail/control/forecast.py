@@ -21,7 +21,12 @@ from dovetail.model.job import Job
 from dovetail.model.units import SECOND
 from dovetail.sim.forward import forward
 
-GOOD_FOR = 5.0  # real seconds that a forecast is kept
+GOOD_FOR = 5.0  # real seconds that a forecast is kept at least, and
+REST = 50.0  # for so many times the CPU it took, but
+LONGEST = 60.0  # no longer; for a job that came after it was made,
+SHORTEST_REST = 10.0  # so many times only
+AT_ONCE = 0.5  # seconds of CPU that one may take, and
+PART = 0.1  # of the time since it was made
 
 
 class Window(NamedTuple):
@@ -46,19 +51,26 @@ class Forecast:
 class _Ahead:
     """One run into the future, taken as far as it was needed."""
 
-    def __init__(self, core: Core) -> None:
+    def __init__(self, core: Core, took: float) -> None:
+        began = time.thread_time()
         self.began = self.now = core.now
-        self.starts: dict[str, int] = dict.fromkeys(core.running, core.now)
+        runs = {name for name, job in core.running.items() if job.awaiting is None}
+        self.known = core.jobs.keys() - runs  # one that ran and waits again is as good as new
+        self.starts: dict[str, int] = dict.fromkeys(core.running.keys() - runs, core.now)
         self._steps: Iterator[Step] | None = forward(core)
+        self.cost = took + time.thread_time() - began  # seconds of CPU so far
 
     def start_of(self, job: str, budget: float) -> int | None:
         """When it starts, if that can be found within so many seconds of CPU."""
-        until = time.thread_time() + budget
-        while job not in self.starts and self._steps is not None and time.thread_time() < until:
+        if job not in self.known:
+            return None
+        began = at = time.thread_time()
+        while job not in self.starts and self._steps is not None and at < began + budget:
             try:
                 step = next(self._steps, None)
             except DovetailError:  # a policy may not like a world that runs ahead of its memory
                 step = None
+            at = time.thread_time()
             if step is None:
                 self._steps = None
                 break
@@ -66,6 +78,7 @@ class _Ahead:
             for action in step.actions:
                 if isinstance(action, Start):
                     self.starts.setdefault(action.job, step.now)
+        self.cost += at - began
         return self.starts.get(job)
 
 
@@ -78,28 +91,41 @@ class Forecasts:
         self._made = 0.0
         self._number = -1
         self._ahead: _Ahead | None = None
+        self._took = 0.0
         self._said: dict[str, int] = {}  # what was told, to learn how far off it was
 
     def clear(self) -> None:
         self._ahead = None
         self._made = 0.0
 
-    def core_for(self, core: Core) -> Core | None:
+    def core_for(self, core: Core, job: str = "") -> Core | None:
         """A copy of the core to run forward, if a new forecast is due. On the loop's thread."""
-        fresh = time.monotonic() - self._made < GOOD_FOR or core.number == self._number
-        if self._ahead is not None and fresh:
+        ahead = self._ahead
+        if ahead is not None and (core.number == self._number or self._fresh(ahead, job)):
             return None
-        self._made, self._number = time.monotonic(), core.number
-        return core.fork()
+        began = time.thread_time()
+        fork = core.fork()
+        self._made, self._number, self._took = time.monotonic(), core.number, time.thread_time() - began
+        return fork
+
+    def _fresh(self, ahead: _Ahead, job: str) -> bool:
+        """Whether the last one is still good: the dearer, the longer; less so for whom it does not know."""
+        age = time.monotonic() - self._made
+        if job and job not in ahead.known:
+            return age < SHORTEST_REST * ahead.cost
+        return age < min(max(GOOD_FOR, REST * ahead.cost), LONGEST)
 
     def starts_at(self, fork: Core | None, job: str) -> Window | None:
         with self._lock:
             if fork is not None:
-                self._ahead = _Ahead(fork)
+                self._ahead = _Ahead(fork, self._took)
+                self._said = {name: at for name, at in self._said.items() if name in self._ahead.known}
             ahead = self._ahead
             if ahead is None:
                 return None
-            likely = ahead.start_of(job, self._budget)
+            # However many ask, looking ahead takes a part of the time only: then it is known how far it went.
+            earned = AT_ONCE + PART * (time.monotonic() - self._made)
+            likely = ahead.start_of(job, min(self._budget, earned - ahead.cost))
         if likely is None:
             return Window(ahead.now, None, None)
         self._said[job] = likely

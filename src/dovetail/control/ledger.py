@@ -6,20 +6,22 @@ what has to be written and done about it is left in `batch` and `orders`. All of
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
-from dovetail.control.book import DEPENDENCY, NEVER, Asked, Book
+from dovetail.control.book import DEPENDENCY, NEVER, NO_ROOM, Asked, Book
 from dovetail.control.records import Attempt, Placement, Record
 from dovetail.control.request import Retry
 from dovetail.control.states import REQUEUE_ME, State, verdict
 from dovetail.control.store import Batch
 from dovetail.core.core import Core, Step
+from dovetail.core.draft import Note
 from dovetail.core.journal import step_line
 from dovetail.engines.launch import Exit, Report
 from dovetail.model.action import Answer, Resize, Start, Stop
 from dovetail.model.cluster import Cluster
+from dovetail.model.errors import InputError
 from dovetail.model.event import (
     CANCELLED,
     DRAINED,
@@ -70,12 +72,21 @@ class Ledger:
         self.started: list[Record] = []  # for whoever counts waits,
         self.preempted: list[str] = []  # and who was sent away, and why
         self._job_of = job_of  # what the core is told of a record that enters the queue now
+        self._last: tuple[tuple[str, int, int], Job] | None = None  # what it was told last, and for whom
         self._later: list[Event] = []  # for the next step
+        self._notes: tuple[Core, int, Sequence[Note]] | None = None
 
     @property
     def pending(self) -> bool:
         """Whether something is left to be told."""
         return bool(self.events or self._later or self.orders or self.forget)
+
+    def notes(self) -> Sequence[Note]:
+        """Why jobs were passed over; worked out once a step, however many ask."""
+        core, kept = self.core, self._notes
+        if kept is None or kept[0] is not core or kept[1] != core.number:
+            self._notes = kept = (core, core.number, core.notes())
+        return kept[2]
 
     def committed(self) -> None:
         """What `batch` held is on record."""
@@ -135,7 +146,7 @@ class Ledger:
 
     def requeue(self, record: Record, now: int) -> bool:
         """Stop it and let it wait for its turn again."""
-        if record.state is not State.RUNNING:
+        if record.state is not State.RUNNING or record.wanted == CANCEL:
             return False
         self._send_away(record, REQUEUE, now)
         self._touch(record)
@@ -145,7 +156,7 @@ class Ledger:
         if record.state.final or record.priority == priority:
             return False
         record.priority = priority
-        if record.id in self.core.jobs:
+        if record.state is not State.HELD:
             self._tell(now, PRIORITISED, record, priority)
         self._touch(record)
         return True
@@ -155,6 +166,12 @@ class Ledger:
 
     def rejoin(self, node: str, now: int) -> None:
         self.events.append((now, NODE_JOINED, node, 0, None))
+
+    def look_again(self, now: int) -> None:
+        """What kept them may have gone while no plane was there to see it."""
+        for record in list(self.book):
+            if record.state is State.HELD and self.book.gate(record, now) != record.reason:
+                self._admit(record, now)
 
     def due(self, now: int) -> None:
         """Begin times that have come."""
@@ -175,12 +192,16 @@ class Ledger:
         told = job_id in self.core.stopping()
         wanted, record.wanted = record.wanted, ""
         done = exit.finished or (exit.cause == "exited" and exit.code == 0)
-        if job_id not in self.core.jobs:  # cancelled, or too large for what is left of the cluster
+        if wanted == CANCEL or job_id not in self.core.jobs:  # or too large for what is left of the cluster
             self._tell(now, STOPPED, record, 0)
-            if record.held_by and not done:
-                self._shelve(record, now)
-            else:
+            if done or wanted == CANCEL:
                 self._over(record, State.COMPLETED if done else State.CANCELLED, now, exit.detail)
+            elif record.held_by not in ("", "cluster"):
+                self._shelve(record, now)
+            else:  # there may be room for it again
+                record.held_by, record.placement = "", None
+                self.book.withdraw(record)
+                self._admit(record, now)
         elif done:
             self._tell(now, FINISHED, record, None)
             self._over(record, State.COMPLETED, now, "")
@@ -206,6 +227,10 @@ class Ledger:
         active = self.core.jobs.get(job)
         self._later.append((now, STOPPED, job, active.epoch if active else 0, active.done if active else 0))
 
+    def resettled(self, job: str, now: int) -> None:
+        """It gave devices back while it ran, and whoever was to say so has gone."""
+        self._later.append((now, RESIZED, job, self.core.jobs[job].epoch, None))
+
     def outgrown(self, record: Record, now: int) -> None:
         """The cluster has become too small for it: it waits until there is one that can hold it."""
         record.held_by = "cluster"
@@ -230,9 +255,11 @@ class Ledger:
         record.lost_time += (done - kept) * record.load
         record.state, record.placement = State.PENDING, None
         record.reason = ""
-        self._tell(now, STOPPED, record, kept)
-        if wanted == HOLD and record.held_by:
+        held = wanted == HOLD and bool(record.held_by)
+        if held:  # first, or the core would start it again where it has just stopped
             self._tell(now, CANCELLED, record, None)
+        self._tell(now, STOPPED, record, kept)
+        if held:
             self._shelve(record, now)
         self._touch(record)
 
@@ -266,12 +293,13 @@ class Ledger:
     def decide(self, now: int) -> Step | None:
         """Let the core hear all that was said, and note what it wants done."""
         core = self.core
-        events = self._later + self.events
+        events = (
+            self._later + self.events
+        )  # as they were said: who is released and cancelled is not cancelled first
         alarm = core.alarm
         if not events and not core.moved and (alarm is None or alarm > now):
             return None
         self.events, self._later = [], []
-        events.sort(key=lambda event: event[:4])
         step = core.handle(now, events)
         self.batch.steps.append(
             {"number": step.number, "era": self.era, "time": step.now, "line": step_line(step)}
@@ -350,12 +378,23 @@ class Ledger:
         if word:
             record.state, record.reason = State.HELD, word
         else:
-            record.state, record.reason = State.PENDING, ""
-            record.eligible_at = now
-            self.book.admit(record)
-            job = self._job_of(record, self.book.asked[record.request], now)
-            self._tell(now, SUBMITTED, record, job)
+            try:
+                job = self._job(record, now)
+            except InputError:  # the cluster has changed since it was submitted
+                record.state, record.reason, record.held_by = State.HELD, NO_ROOM, "cluster"
+            else:
+                record.state, record.reason = State.PENDING, ""
+                record.eligible_at = now
+                self.book.admit(record)
+                self._tell(now, SUBMITTED, record, job)
         self._touch(record)
+
+    def _job(self, record: Record, now: int) -> Job:
+        """What the core is told of it; members of an array that enter together differ in their ids only."""
+        alike = (record.request, record.priority, now)
+        if self._last is None or self._last[0] != alike:
+            self._last = (alike, self._job_of(record, self.book.asked[record.request], now))
+        return replace(self._last[1], id=record.id)
 
     def _shelve(self, record: Record, now: int) -> None:
         """Out of the queue, for a while."""
@@ -363,6 +402,7 @@ class Ledger:
         record.state, record.placement = State.HELD, None
         record.reason = self.book.gate(record, now) or DEPENDENCY
         self._touch(record)
+        self._reconsider(record, now)
 
     def _send_away(self, record: Record, wanted: str, now: int) -> None:
         """Stop one that runs because a user wants it, not the policy."""

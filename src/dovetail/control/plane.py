@@ -51,6 +51,7 @@ ALPHABET = "23456789abcdefghjkmnpqrstuvwxyz"  # none that are mistaken for anoth
 SNAPSHOT_EVERY = 1_000  # steps, at most, that are played again when a plane wakes up
 LONGEST_NAP = 1.0
 MOST_AT_ONCE = 1_000  # commands in a tick
+MOST_PERFORMING = 0.05  # seconds in a tick; an attempt takes some milliseconds to start
 DEFAULT_POLICY = ("kueue", {"whole": True, "score": "pack"})  # priorities, quotas with borrowing, preemption
 
 log = logging.getLogger("dovetail.plane")
@@ -132,6 +133,7 @@ class Plane:
         self._listeners: list[Callable[[list[Change]], None]] = []
         self._thread = threading.Thread(target=self._run, name="loop", daemon=True)
         self._failed: BaseException | None = None
+        self.on_failure: Callable[[], None] = lambda: None  # called on the loop's thread, which has ended
         self._leads = False
         self._ledger: Ledger
         self._cluster = settings.cluster
@@ -162,6 +164,11 @@ class Plane:
             self._thread.join(timeout=60)
 
     @property
+    def failed(self) -> BaseException | None:
+        """What ended the loop, if it did not end by itself."""
+        return self._failed
+
+    @property
     def leads(self) -> bool:
         return self._leads
 
@@ -184,13 +191,14 @@ class Plane:
                     self._turn()
                 except Deposed as error:
                     self._step_down(str(error))
-                except StoreError as error:
+                except (StoreError, OSError) as error:
                     self._stumble(error)
             if self._leads:
                 self._leave_snapshot()
         except BaseException as error:
             log.exception("the loop has failed")
             self._failed = error
+            self.on_failure()
         finally:
             self._leads = False
             self._refuse_all("the plane has stopped")
@@ -217,20 +225,33 @@ class Plane:
         self._election.leave()
         self._closing.wait(1.0)
 
-    def _stumble(self, error: StoreError) -> None:
-        """Nothing could be recorded: what was decided meanwhile is void, and is decided anew from what is."""
-        self._trouble = str(error)
-        log.error("%s", error)
-        self._refuse_all(str(error), StoreError)
-        self._closing.wait(1.0)
-        if not self._election.won():
-            self._step_down("the database let go of the lead")
+    def _stumble(self, error: StoreError | OSError) -> None:
+        """Nothing could be recorded, or done: what was decided since is void and decided anew from what is.
+
+        Nothing else is heard meanwhile: the jobs in memory are not those on record.
+        """
+        if not self._ready.is_set():
+            raise error  # whoever starts it is there to be told
+        if not self._leads:
+            log.error("%s", error)
+            self._closing.wait(1.0)
             return
-        try:
-            self._wake()
-            self._trouble = ""
-        except StoreError as again:
-            log.error("%s", again)
+        while not self._closing.is_set():
+            self._trouble = str(error)
+            log.error("%s", error)
+            self._refuse_all(str(error), StoreError)
+            self._closing.wait(1.0)
+            if not self._election.won():
+                self._step_down("the database let go of the lead")
+                return
+            try:
+                self._wake()
+            except (StoreError, OSError) as again:
+                error = again
+            else:
+                self._trouble = ""
+                return
+        self._leads = False  # and what is in memory is not worth a snapshot
 
     def _refuse_all(self, why: str, kind: type[DovetailError] = Unavailable) -> None:
         while self._inbox:
@@ -264,7 +285,9 @@ class Plane:
         self._seq = store.next_seq()
         self._measured = Measured(store)
         self._forecasts.clear()
+        self._keys.clear()
         self._move_in(made, self.clock.now())
+        self._ledger.look_again(self.clock.now())
         self._reconcile()
 
     def _asked(self, records: Sequence[Record]) -> dict[str, Asked]:
@@ -341,6 +364,8 @@ class Plane:
             holder = ledger.book.records.get(job)
             if holder is None or holder.state not in (State.RUNNING, State.STOPPING):
                 ledger.gone(job, now)
+            elif holder.state is State.RUNNING and job in core.running:
+                ledger.resettled(job, now)
         for job, epoch in known - expected:
             engine.stop(job, epoch, "unknown to the plane", 10 * SECOND)
 
@@ -354,21 +379,21 @@ class Plane:
         reports = self.engine.poll()
         now = self._time()
         waiting: list[tuple[_Command[Any], Any]] = []
-        for _ in range(min(len(self._inbox), MOST_AT_ONCE)):
-            self._hear(self._inbox.popleft(), now, waiting)
-        for report in reports:
-            self._measured.last(report.job, report.epoch, self.engine, ledger, now)
-            ledger.ended(report, now)
-        ledger.due(now)
-        self._measured.read(self.engine, ledger, now)
-        step = ledger.decide(now)
-        core = ledger.core
-        if core.number - self._snapshot_at >= SNAPSHOT_EVERY:
-            self._snapshot_at = core.number
-            ledger.batch.snapshots.append(
-                {"era": ledger.era, "number": core.number, "state": packed(snapshot(core))}
-            )
         try:
+            for _ in range(min(len(self._inbox), MOST_AT_ONCE)):
+                self._hear(self._inbox.popleft(), now, waiting)
+            for report in reports:
+                self._measured.last(report.job, report.epoch, self.engine, ledger, now)
+                ledger.ended(report, now)
+            ledger.due(now)
+            self._measured.read(self.engine, ledger, now)
+            step = ledger.decide(now)
+            core = ledger.core
+            if core.number - self._snapshot_at >= SNAPSHOT_EVERY:
+                self._snapshot_at = core.number
+                ledger.batch.snapshots.append(
+                    {"era": ledger.era, "number": core.number, "state": packed(snapshot(core))}
+                )
             self._commit(waiting)
         except BaseException:
             for command, _ in waiting:
@@ -396,6 +421,9 @@ class Plane:
     def _hear(self, command: _Command[Any], now: int, waiting: list[tuple[_Command[Any], Any]]) -> None:
         try:
             answer = command.run(now)
+        except StoreError:  # halfway through, perhaps: then nothing of this turn may be recorded
+            self._inbox.appendleft(command)
+            raise
         except DovetailError as error:
             command.future.set_exception(error)
         except Exception as error:
@@ -410,7 +438,7 @@ class Plane:
     def _commit(self, waiting: list[tuple[_Command[Any], Any]]) -> None:
         ledger = self._ledger
         batch = ledger.batch
-        if batch:
+        if batch or ledger.forget:  # only who leads may forget an attempt: to others it may be news
             self.store.commit(batch)
             self.statistics.commits += 1
             self._trouble = ""
@@ -428,7 +456,11 @@ class Plane:
         """What was decided is recorded: now it may be done."""
         ledger, engine = self._ledger, self.engine
         orders, ledger.orders = ledger.orders, []
-        for order in orders:
+        until = time.monotonic() + MOST_PERFORMING
+        for number, order in enumerate(orders):
+            if number and time.monotonic() > until:  # let others be heard in between
+                ledger.orders = orders[number:] + ledger.orders
+                break
             if isinstance(order, Begin):
                 record = order.record
                 asked = ledger.book.asked.get(record.request)
@@ -688,7 +720,12 @@ class Plane:
         self._put(run, changes=True)
 
     def switch_policy(self, name: str, options: Mapping[str, Any]) -> None:
-        """Go on under another policy; no job is lost, none is stopped by the switch itself."""
+        """Go on under another policy; no job is lost, none is stopped by the switch itself.
+
+        `default` is what a new plane begins with.
+        """
+        if name == "default" and not options:
+            name, options = DEFAULT_POLICY
         POLICIES.make(name, **options)
 
         def run(now: int) -> None:
@@ -713,7 +750,7 @@ class Plane:
             old.options if options is None else options,
             old.seed,
         )
-        made = changed(snapshot(ledger.core), old, new, ledger.era)
+        made = changed(snapshot(ledger.core), old, new, ledger.era, ledger.book)
         self._header, self._cluster = new, cluster
         ledger.core, ledger.era = made.core, made.era
         self._move_in(made, now)
@@ -729,7 +766,7 @@ class Plane:
             if record is None:
                 raise InputError(f"job {job} is over: nothing keeps it waiting; see dovetail describe {job}")
             answer = answers.why(self._ledger, record, now, visible)
-            return answer, self._forecasts.core_for(self._ledger.core)
+            return answer, self._forecasts.core_for(self._ledger.core, job)
 
         answer, fork = self._put(run, changes=False)
         if answer.state == State.PENDING:
@@ -742,7 +779,7 @@ class Plane:
         def run(now: int) -> Mapping[str, str]:
             core = self._ledger.core
             if self._reasons[0] != core.number:
-                self._reasons = (core.number, {note.job: note.word for note in core.notes()})
+                self._reasons = (core.number, {note.job: note.word for note in self._ledger.notes()})
             return self._reasons[1]
 
         return self._put(run, changes=False)

@@ -137,7 +137,10 @@ class Checkpoints(BaseModel):
         examples=["20m"],
     )
     grace: Annotated[int, DURATION] = Field(
-        default=DEFAULT_GRACE, description="Between being told to stop and being killed.", examples=["120s"]
+        default=DEFAULT_GRACE,
+        description="Between being told to stop and being killed.",
+        examples=["120s"],
+        json_schema_extra={"default": "30s"},
     )
     signal: Annotated[str, _SIGNAL] = Field(default="TERM", description="How it is told to stop.")
     path: Annotated[str, PATH] = Field(

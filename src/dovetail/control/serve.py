@@ -22,7 +22,7 @@ from dovetail.control.store import Store, url_of
 from dovetail.control.tokens import Tokens, first_token
 from dovetail.engines.gpus import Found, discover
 from dovetail.engines.local import LocalEngine
-from dovetail.model.errors import InputError
+from dovetail.model.errors import DovetailError, InputError
 from dovetail.policies.table import POLICIES
 
 ADDRESS, TOKEN, LOG = "address.json", "token", "plane.log"
@@ -44,6 +44,7 @@ class Wanted:
     virtual: str | None = None
     scale: float = 1.0
     open_metrics: bool = False
+    hosts: tuple[str, ...] = ()  # further names by which it is known
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +77,7 @@ def plane_up(wanted: Wanted) -> Iterator[Up]:
         store.migrate()
         first = first_token(store, user=_user())
         engine = LocalEngine(folder / "attempts", secrets=SECRET_NAMES)
-        address = f"http://{_bracketed(wanted.host)}:{wanted.port}"
+        address = f"http://{_bracketed(_reachable(wanted.host))}:{wanted.port}"
         plane = Plane(
             Settings(
                 folder,
@@ -114,17 +115,26 @@ def serve(wanted: Wanted, on_ready: Callable[[Up], None]) -> None:
             from dovetail.control.api.server import make_server  # noqa: PLC0415
             from dovetail.control.api.settings import Settings as ApiSettings  # noqa: PLC0415
 
-            app = make_app(up.plane, ApiSettings(host=wanted.host, open_metrics=wanted.open_metrics))
+            app = make_app(
+                up.plane, ApiSettings(host=wanted.host, hosts=wanted.hosts, open_metrics=wanted.open_metrics)
+            )
             server = make_server(app, wanted.host, wanted.port)
+            up.plane.on_failure = lambda: setattr(server, "should_exit", True)
             on_ready(up)
             server.run(sockets=[listening])
+            if up.plane.failed is not None:
+                raise DovetailError(
+                    f"the scheduler has failed ({up.plane.failed!r}); jobs go on, nothing recorded is lost: "
+                    f"see {wanted.folder / LOG}, and start it again"
+                )
 
 
 @contextmanager
 def bound(host: str, port: int) -> Iterator[socket.socket]:
     """The address, taken before anything is written."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    listening = socket.socket(family, socket.SOCK_STREAM)
+    # Named as TCP: asyncio lets small answers go at once (TCP_NODELAY) only where the protocol is said.
+    listening = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listening.bind((host, port))
@@ -240,6 +250,11 @@ def _user() -> str:
         return getpass.getuser()
     except (KeyError, OSError):
         return f"uid{os.getuid()}"
+
+
+def _reachable(host: str) -> str:
+    """How this machine reaches what listens on all its addresses."""
+    return {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
 
 
 def _bracketed(host: str) -> str:

@@ -74,10 +74,10 @@ def url_of(database: str | None, folder: Path) -> str:
 
 
 def _masked(url: str) -> str:
-    """Without its password."""
+    """Without its password, which may also stand among the options."""
     try:
-        return sa.make_url(url).render_as_string(hide_password=True)
-    except sa.exc.ArgumentError:
+        return sa.make_url(url).set(query={}).render_as_string(hide_password=True)
+    except (sa.exc.ArgumentError, ValueError):
         return url.split("://", maxsplit=1)[0] + "://…"
 
 
@@ -104,6 +104,10 @@ class Store:
             ) from None
         except sa.exc.DBAPIError as error:
             raise BadStore(self._told(error)) from None
+        except (sa.exc.ArgumentError, ValueError):
+            raise BadStore(
+                f"the database {_masked(url)} cannot be read as an address; write postgresql://user@host:5432/name"
+            ) from None
 
     def _corrupt(self, found: str) -> str:
         return (
@@ -137,7 +141,9 @@ class Store:
         config.set_main_option("script_location", str(Path(__file__).parent / "migrations"))
         try:
             with self.engine.begin() as connection:
-                if not self.sqlite:  # two planes may start at once
+                if self.sqlite:  # by itself it would commit every table on its own
+                    connection.exec_driver_sql("BEGIN IMMEDIATE")
+                else:  # two planes may start at once
                     connection.exec_driver_sql("SELECT pg_advisory_xact_lock(7310200)")
                 config.attributes["connection"] = connection
                 command.upgrade(config, "head")
@@ -216,10 +222,10 @@ class Store:
                     connection.execute(sa.insert(table), rows)
             for taken in batch.snapshots:
                 self._thin_out(connection, taken["era"])
-            if batch.changed:
-                connection.execute(
-                    _UPDATE_JOB, [{"key": r.id, **r.changing()} for r in batch.changed.values()]
-                )
+            added = {r.id for r in batch.added}  # written above, as they are by now
+            changed = [{"key": r.id, **r.changing()} for r in batch.changed.values() if r.id not in added]
+            if changed:
+                connection.execute(_UPDATE_JOB, changed)
             if batch.ended:
                 connection.execute(
                     _END_ATTEMPT,
@@ -417,7 +423,8 @@ def _engine(url: str) -> Engine:
     @sa.event.listens_for(engine, "connect")
     def _set_up(connection: Any, record: object) -> None:
         cursor = connection.cursor()
-        for pragma in ("journal_mode=WAL", "synchronous=FULL", "foreign_keys=ON", "cache_size=-16000"):
+        # Every thread that reads has a connection, and each its cache: 4 MB of it.
+        for pragma in ("journal_mode=WAL", "synchronous=FULL", "foreign_keys=ON", "cache_size=-4000"):
             cursor.execute(f"PRAGMA {pragma}")
         cursor.close()
 

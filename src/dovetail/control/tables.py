@@ -116,7 +116,7 @@ jobs = Table(
     Column("gpu_time", BigInteger, nullable=False),  # milli-GPU-microseconds held
     Column("lost_time", BigInteger, nullable=False),  # of these, without lasting work
     Column("progress", Text),
-    Index("ix_jobs_state", "state"),
+    Index("ix_jobs_state_seq", "state", "seq"),
     Index("ix_jobs_tenant_seq", "tenant", "seq"),
     Index("ix_jobs_array", "array"),
     Index("ix_jobs_ended_at", "ended_at"),

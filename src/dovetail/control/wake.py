@@ -7,7 +7,7 @@ taken from their rows instead: nothing is lost but what the policy had learned.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -65,20 +65,22 @@ def woken(store: Store, header: Header, now: int, jobs_of_rows: Mapping[str, Job
     except (DovetailError, KeyError, TypeError, ValueError, AttributeError, ImportError) as error:
         said.append(f"the journal could not be played again ({error}); the jobs are taken from their rows")
         taken = from_rows(store.active(), jobs_of_rows, old.cluster, max(now, era["time"]), store)
-        core, stops = moved_to(taken, header.cluster, policy, header.seed)
+        core, stops = moved_to(
+            taken, header.cluster, policy, header.seed, held_on(header.cluster, store.active())
+        )
         return begun(Woken(core, header, era["id"] + 1, stops, said=said), said[0])
     if same(old, header):
         return Woken(restored(taken, header.cluster, policy, header.seed), header, era["id"], said=said)
-    return changed(taken, old, header, era["id"])
+    return changed(taken, old, header, era["id"], store.active())
 
 
-def changed(taken: Mapping[str, Any], old: Header, new: Header, era: int) -> Woken:
-    """The same jobs under another header: a new era."""
+def changed(taken: Mapping[str, Any], old: Header, new: Header, era: int, records: Iterable[Record]) -> Woken:
+    """The same jobs under another header: a new era. `records` are those that are not over."""
     policy = POLICIES.make(new.policy, **dict(new.options))
     alike = old.policy == new.policy and dict(old.options) == dict(new.options)
     if alike and old.cluster.nodes == new.cluster.nodes:  # only tenants differ: the policy may go on
         return begun(Woken(restored(taken, new.cluster, policy, new.seed), new, era + 1), "tenants changed")
-    core, stops = moved_to(taken, new.cluster, policy, new.seed)
+    core, stops = moved_to(taken, new.cluster, policy, new.seed, held_on(new.cluster, records))
     why = "the cluster changed" if alike else f"the policy changed from {old.policy} to {new.policy}"
     return begun(Woken(core, new, era + 1, stops), why)
 
@@ -178,6 +180,21 @@ def as_taken(job: Job, seq: int, spots: Spots | None, sums: Mapping[str, Any]) -
         "timer": None,
         "sums": [known[name] for name in SUMS],
     }
+
+
+def held_on(cluster: Cluster, records: Iterable[Record]) -> dict[str, Spots]:
+    """What attempts hold of a cluster, which may not be the one on which they were started."""
+    found: dict[str, Spots] = {}
+    for record in records:
+        if record.state in (State.RUNNING, State.STOPPING):
+            parts = []
+            for part in record.placement or ():
+                node = cluster.number.get(part["node"])
+                if node is not None:
+                    mask = sum(1 << device for device in part["devices"] if device < cluster.nodes[node].gpus)
+                    parts.append((node, mask, part.get("share", 1000), 0, 0))
+            found[record.id] = tuple(parts)
+    return found
 
 
 def _spots(record: Record, cluster: Cluster) -> Spots | None:

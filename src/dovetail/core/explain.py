@@ -6,8 +6,8 @@ A job it never came to waits behind one of those.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 
 from dovetail.core.active import ActiveJob
 from dovetail.core.core import Core
@@ -45,21 +45,31 @@ def explain(core: Core, job_id: str, shown: Shown = by_id) -> Reason:
             f"no job {job_id!r} is waiting or running at this moment; it is over, or yet to come"
         )
     if job.spots is not None:
+        return binding(core, job, (), shown)
+    return replace(binding(core, job, core.notes(), shown), ahead=len(ahead_of(core, job)))
+
+
+def ahead_of(core: Core, job: ActiveJob) -> list[ActiveJob]:
+    """Who stands before a waiting job, in no order."""
+    mine = job.filed
+    assert mine is not None
+    return [other for other in core.queue if (entry := other.filed) is not None and entry < mine]
+
+
+def binding(core: Core, job: ActiveJob, notes: Sequence[Note], shown: Shown = by_id) -> Reason:
+    """The reason without its place in the queue, from what `core.notes` has told."""
+    if job.spots is not None:
         return _holding(core, job, shown)
-    assert job.filed is not None
-    mine = job.filed[:2]
-    ahead = sum(1 for other in core.queue if other.filed is not None and other.filed[:2] < mine)
-    notes = core.notes()
     for note in notes:
-        if note.job == job_id:
-            return Reason(job_id, note.word, _sentence(core, job, note, shown), ahead)
+        if note.job == job.id:
+            return Reason(job.id, note.word, _sentence(core, job, note, shown))
     for note in notes:
         other = core.jobs[note.job]
         if other.shape == job.shape or len(notes) == 1:
             why = _sentence(core, other, note, shown)
-            return Reason(job_id, "Priority", f"It stands behind {shown(other)}, which waits: {why}", ahead)
+            return Reason(job.id, "Priority", f"It stands behind {shown(other)}, which waits: {why}")
     held = _missing(core, job, shown)
-    return Reason(job_id, "Priority", f"The policy did not come to it at this moment. {held}", ahead)
+    return Reason(job.id, "Priority", f"The policy did not come to it at this moment. {held}")
 
 
 def _holding(core: Core, job: ActiveJob, shown: Shown) -> Reason:

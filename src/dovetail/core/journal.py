@@ -11,6 +11,7 @@ import gzip
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
+from functools import lru_cache
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Any
@@ -47,12 +48,27 @@ def _spare(value: Any, default: Any) -> dict[str, Any]:
     return {name: item for name, item in asdict(value).items() if item != plain[name]}
 
 
+@lru_cache(maxsize=1024)  # many jobs share few of these
+def _shape_to_json(shape: Shape) -> Mapping[str, Any]:
+    return _spare(shape, Shape())
+
+
+@lru_cache(maxsize=1024)
+def _traits_to_json(traits: Traits) -> Mapping[str, Any]:
+    written = _spare(traits, Traits())
+    if traits.profile is not None:
+        written["profile"] = _spare(traits.profile, Profile())
+    if "checkpoint" in written:
+        written["checkpoint"] = _spare(traits.checkpoint, Checkpoint())
+    return written
+
+
 def job_to_json(job: Job) -> dict[str, Any]:
     """A job with all that is not as usual about it."""
     written: dict[str, Any] = {"id": job.id, "arrived_at": job.arrived_at, "work": job.work}
     if job.estimate != job.work:
         written["estimate"] = job.estimate
-    if shape := _spare(job.shape, Shape()):
+    if shape := _shape_to_json(job.shape):
         written["shape"] = shape
     for name in ("tenant", "user", "model", "group", "priority"):
         if value := getattr(job, name):
@@ -60,11 +76,7 @@ def job_to_json(job: Job) -> dict[str, Any]:
     for name in ("deadline", "fails_after"):
         if (value := getattr(job, name)) is not None:
             written[name] = value
-    if traits := _spare(job.traits, Traits()):
-        if job.traits.profile is not None:
-            traits["profile"] = _spare(job.traits.profile, Profile())
-        if "checkpoint" in traits:
-            traits["checkpoint"] = _spare(job.traits.checkpoint, Checkpoint())
+    if traits := _traits_to_json(job.traits):
         written["traits"] = traits
     return written
 

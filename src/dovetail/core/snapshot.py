@@ -131,13 +131,18 @@ def restored(taken: Mapping[str, Any], cluster: Cluster, policy: Policy, seed: i
 
 
 def moved_to(
-    taken: Mapping[str, Any], cluster: Cluster, policy: Policy, seed: int = 0
+    taken: Mapping[str, Any],
+    cluster: Cluster,
+    policy: Policy,
+    seed: int = 0,
+    held: Mapping[str, Spots] | None = None,
 ) -> tuple[Core, list[Stop]]:
     """The same jobs under another policy or on another cluster, and who has to stop for it.
 
     Nodes are known by their names. Jobs on nodes that are gone wait again, as do gangs that are not whole,
     which only their own policy knows how to complete. A job that the new cluster could never hold is left
-    out; whoever asked for the change learns that by comparing.
+    out; whoever asked for the change learns that by comparing. `held` tells what of the new cluster attempts
+    still have in their hands: who does not go on there keeps it until it has stopped.
     """
     stops: list[Stop] = []
     core = Core(cluster, policy, seed)
@@ -187,6 +192,7 @@ def moved_to(
             core.arrived.append(job)
             if core._order.turns_waiting:
                 core._arm(job)
+    core._releasing |= {job: spots for job, spots in (held or {}).items() if job not in core.running}
     for node in core._closed:
         core.room.close(node)
     core._turns = taken["turns"]

@@ -114,6 +114,8 @@ class LocalEngine:
                 return
             (self._active / _marker(attempt)).touch(mode=0o600)
         except (OSError, ValueError) as problem:
+            if isinstance(problem, OSError) and problem.errno in supervisor.SHORTAGE:
+                raise  # no fault of the job's: it can be started when there is room again
             now = supervisor.now_us()
             detail = " ".join(f"cannot write {folder}: {problem}".split())
             self._ended[attempt] = Report(

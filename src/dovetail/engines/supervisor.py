@@ -48,6 +48,7 @@ NOT_LAUNCHED = 125
 UNSTARTABLE = 127
 FROM_MEMORY = 137
 TOLD = 128 + signal.SIGTERM
+SHORTAGE = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.ENOMEM)  # of the machine, for a while
 SIGNALS = {getattr(signal, name): name for name in dir(signal) if name[:3] == "SIG" and name[3] != "_"}
 
 
@@ -268,7 +269,7 @@ class Attempt:
         if (stop := self._stop_order()) is not None:
             self.end(TOLD, "stopped", f"told to stop before it was started ({stop.get('why', '')})")
             return
-        write_json(self.folder, "started.json", {"at": self.started_at, "boot": _boot(), "pid": os.getpid()})
+        self._write_down("started.json", {"at": self.started_at, "boot": _boot(), "pid": os.getpid()})
         try:
             self._launch()
         except (Unstartable, OSError) as problem:
@@ -298,17 +299,20 @@ class Attempt:
             "ended_at": max(now_us(), self.started_at),
             "finished": os.path.lexists(os.path.join(self.folder, "run", "finished")),
         }
-        while True:
-            try:
-                write_json(self.folder, "exit.json", said)
-                break
-            except OSError as problem:
-                if problem.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.ENOMEM):
-                    raise
-                time.sleep(2.0)  # a full disk is emptied by somebody, sooner or later
+        self._write_down("exit.json", said)
         above, epoch = os.path.split(self.folder)
         root, job = os.path.split(above)
         ring(root, f"{job}@{epoch}")
+
+    def _write_down(self, name: str, said: dict[str, Any]) -> None:
+        while True:
+            try:
+                write_json(self.folder, name, said)
+                return
+            except OSError as problem:
+                if problem.errno not in SHORTAGE:
+                    raise
+                time.sleep(2.0)  # a full disk is emptied by somebody, sooner or later
 
     # starting
 

@@ -14,6 +14,7 @@ from dovetail.model.units import WHOLE
 from dovetail.model.view import JobView, Plan
 
 NO_LIMIT = 1 << 60
+THE_CLUSTER = "the cluster"  # whose quota tenants without one share
 
 
 def children_of(cluster: Cluster) -> dict[str, list[Tenant]]:
@@ -85,7 +86,7 @@ def over_quota(
     """
     if tenant not in cluster.tenants:
         others = sum(amount for name, amount in used.items() if name not in cluster.tenants)
-        return "the cluster" if others + load > cluster.gpus * WHOLE else None
+        return THE_CLUSTER if others + load > cluster.gpus * WHOLE else None
     for name in cluster.line(tenant):
         mine = cluster.tenants.get(name)
         if mine is None:

@@ -8,7 +8,7 @@ from typing import ClassVar, Literal, NamedTuple, cast
 
 from dovetail.mechanisms.place import Place
 from dovetail.mechanisms.pods import by_class, dealt, joined, spread, stacked, suits, tasks_in
-from dovetail.mechanisms.quota import latest_first, nominal, over_quota, reclaim
+from dovetail.mechanisms.quota import THE_CLUSTER, latest_first, nominal, over_quota, reclaim
 from dovetail.model.job import Shape
 from dovetail.model.units import MINUTE, micros
 from dovetail.model.view import JobView, Key, Order, Plan, Policy, Room, View
@@ -106,7 +106,10 @@ class _Cycle:
             over = self._over(job)
             if over is not None:
                 short.append(job)
-                plan.deny(job, "AssocGrpGRES", f"no quota is left in {over}")
+                if over == THE_CLUSTER:
+                    plan.deny(job, "Resources")
+                else:
+                    plan.deny(job, "AssocGrpGRES", f"no quota is left in {over}")
             elif self._start(job):
                 continue
             elif self.policy.whole:
@@ -156,13 +159,16 @@ class _Cycle:
         def may_leave(other: JobView) -> bool:
             if other.tenant == mine:
                 return self.policy.preempts and other.priority < job.priority
-            borrows = self._used().get(other.tenant, 0) > self.quota.get(other.tenant, 0)
-            return reclaims and borrows and any(name in cohort for name in line(other.tenant)[1:])
+            if not reclaims or self._used().get(other.tenant, 0) <= self.quota.get(other.tenant, 0):
+                return False
+            return any(name in cohort for name in line(other.tenant)[1:])
 
         def enough() -> bool:
             return self._over(job) is None and self.place(plan.room, job) is not None
 
-        others = sorted(self.view.running.values(), key=lambda o: (o.tenant == mine, *latest_first(o)))
+        # Who borrows nothing now will not when others have left: all but a few need not be put in order.
+        others = [other for other in self.view.running.values() if may_leave(other)]
+        others.sort(key=lambda o: (o.tenant == mine, *latest_first(o)))
         gone = reclaim(plan, others, may_leave, enough)
         for other in gone:
             self.unready.pop(other.id, None)
@@ -219,9 +225,9 @@ def kueue(
     first, when the owner wants its quota; `preempt` evicts lower priority inside a queue. A workload whose
     pods do not all start within `ready_timeout` seconds is sent back for `requeue_backoff`, twice as long
     each time; with `whole`, as under topology-aware scheduling, it is not admitted before all its pods have
-    a place, and room is made for it as quota is. Deviations: quotas count GPUs of all types together, and of each type there is no more quota
-    than there are devices; a workload for which not one pod fits is not admitted; one that was sent back is
-    not admitted before it fits whole.
+    a place, and room is made for it as quota is. Deviations: quotas count GPUs of all types together, and of
+    each type there is no more quota than there are devices; a workload for which not one pod fits is not
+    admitted; one that was sent back is not admitted before it fits whole.
     """
     return Admission(
         strict=strategy == "strict",

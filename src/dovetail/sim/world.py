@@ -119,7 +119,7 @@ class World:
         self.submit(job)
         run = self._jobs[job.id]
         run.epoch, run.done = held.epoch, held.done_at(now)
-        run.saved = run.done
+        run.fails, run.saved, run.simple = 0, run.done, _simple(job)
         if not started or held.spots is None:
             return
         run.spots, run.terms, run.load = held.spots, held.terms, load_of(held.spots)
@@ -210,7 +210,7 @@ class World:
         if epoch == 1:
             self.outcomes.start[run.row] = now
             run.fails = run.saved = 0
-            run.simple = job.fails_after is None and job.traits.profile is None and shape.exclusive
+            run.simple = _simple(job)
         else:
             restore = job.traits.checkpoint.restore
             run.live_at = now + restore
@@ -365,6 +365,10 @@ class World:
                 spots = run.spots
                 self._vacate(now, run)  # dead, it bothers no neighbour; it holds its devices till it is told
                 run.spots = spots
+
+
+def _simple(job: Job) -> bool:
+    return job.fails_after is None and job.traits.profile is None and job.shape.exclusive
 
 
 def _devices(spots: Spots | None) -> Iterable[tuple[int, int]]:

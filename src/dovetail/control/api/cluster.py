@@ -187,6 +187,10 @@ def list_shares(call: Viewing) -> Response:
 def set_tenant(call: Managing, name: TenantName) -> Response:
     row = {"name": name, **call.read(TenantSettings).model_dump()}
     _check_parent(call, name, row["parent"])
+    if row["borrow"] is not None and not row["parent"]:
+        raise invalid(
+            "/borrow", "borrowing is from those under the same parent; name a parent, or leave it out"
+        )
     call.plane.set_tenant(row)
     return document(row)
 

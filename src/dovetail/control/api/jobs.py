@@ -256,10 +256,7 @@ def explain_job(call: Viewing, id: JobId) -> Response:
             "holders": _holders(call, found.holders),
             "remedy": found.remedy,
             "starts_at": span(found.starts_at),
-            "ahead": {
-                "own": sum(1 for _, tenant in found.ahead if call.caller.sees(tenant)),
-                "others": any(not call.caller.sees(tenant) for _, tenant in found.ahead),
-            },
+            "ahead": {"own": found.ahead, "others": found.ahead_others},
         }
     )
 
@@ -423,10 +420,13 @@ _verb("requeue", "Stop it, and let it wait for its turn again")
     operation_id="set_job_priority",
     summary="More goes first",
     response_model=Job | Array,
-    responses=problems(404, 415),
+    responses=problems(404, 409, 415),
     openapi_extra=body(Priority),
 )
 def set_job_priority(call: Using, id: JobId, tasks: Tasks = None) -> Response:
     wanted = call.read(Priority).priority
     ids = _members(call, id, tasks)
-    return _after(call, id, ids, call.plane.prioritise(ids, wanted))
+    done = call.plane.prioritise(ids, wanted)
+    if not done and (row := call.queries.job(call.caller, ids[0])) is not None and State(row.state).final:
+        raise Refusal("conflict", f"{ids[0]} is over: {row.state}")
+    return _after(call, id, ids, done)

@@ -2,7 +2,7 @@
 
 Offsets count bytes of the file; what is sent is UTF-8 whatever the job wrote, never cut within a character.
 A stream sends whole lines as events, so what a job is writing shows when its line is finished (a carriage
-return finishes one too). Lines of several files are marked with the file they are from.
+return finishes one too). Lines of several files are marked with the rank they are from.
 """
 
 from __future__ import annotations
@@ -277,7 +277,7 @@ class Follower:
             piece = file.read(self.offsets[at], LARGEST)
             self.offsets[at] = piece.next
             if piece.data:
-                found += self._cut(at, self.rests[at] + piece.data, file if len(files) > 1 else None)
+                found += self._cut(at, self.rests[at] + piece.data, several=len(files) > 1)
         return found
 
     def leftovers(self) -> list[str]:
@@ -286,11 +286,11 @@ class Follower:
         found = []
         for at, rest in enumerate(self.rests):
             if rest:
-                found.append(_marked(rest, files[at] if len(files) > 1 and at < len(files) else None))
+                found.append(_marked(rest, at if len(files) > 1 else None))
                 self.rests[at] = b""
         return found
 
-    def _cut(self, at: int, data: bytes, file: Log | None) -> list[str]:
+    def _cut(self, at: int, data: bytes, *, several: bool) -> list[str]:
         parts = data.replace(b"\r\n", b"\n").replace(b"\r", b"\n").split(b"\n")
         self.rests[at] = parts.pop()
         if data.endswith(b"\r"):  # its \n may be the next byte
@@ -299,7 +299,7 @@ class Follower:
         if len(self.rests[at]) > LARGEST:
             parts.append(self.rests[at])
             self.rests[at] = b""
-        return [_marked(part, file) for part in parts]
+        return [_marked(part, at if several else None) for part in parts]
 
     def look(self) -> None:
         """How the job stands."""
@@ -319,9 +319,9 @@ class Follower:
         return True
 
 
-def _marked(line: bytes, file: Log | None) -> str:
+def _marked(line: bytes, rank: int | None) -> str:
     said = as_text(line)
-    return said if file is None else f"[{file.path.stem}] {said}"
+    return said if rank is None else f"[rank {rank}] {said}"
 
 
 async def _followed(follower: Follower, stream: Stream, tail: int | None) -> AsyncIterator[bytes]:

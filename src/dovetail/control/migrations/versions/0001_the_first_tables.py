@@ -124,7 +124,7 @@ def upgrade() -> None:
     with op.batch_alter_table("jobs", schema=None) as batch_op:
         batch_op.create_index("ix_jobs_array", ["array"], unique=False)
         batch_op.create_index("ix_jobs_ended_at", ["ended_at"], unique=False)
-        batch_op.create_index("ix_jobs_state", ["state"], unique=False)
+        batch_op.create_index("ix_jobs_state_seq", ["state", "seq"], unique=False)
         batch_op.create_index("ix_jobs_tenant_seq", ["tenant", "seq"], unique=False)
 
     op.create_table(

@@ -1,0 +1,642 @@
+"""The plane's tick by hand: any words of users, any ends of attempts, and a crash at any point between.
+
+No thread, no process, no clock: commands are put in its inbox, its turns are taken one by one, and the engine
+is a dict that, like the folder on disk, outlives the plane. After every turn records, rows and core must tell
+the same story; in the end every job that was acknowledged is over, once.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import shutil
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pytest
+import sqlalchemy as sa
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from dovetail.control import clock, tables
+from dovetail.control.plane import Plane, Settings, _Command
+from dovetail.control.request import parse_request
+from dovetail.control.states import ACTIVE, State
+from dovetail.control.store import Store
+from dovetail.control.tokens import Caller
+from dovetail.engines.launch import Exit, Launch, Report
+from dovetail.model.cluster import parse_cluster
+from dovetail.model.units import SECOND
+
+
+def loaded(name: str) -> Any:
+    """A helper beside the tests, which are no package."""
+    if name not in sys.modules:
+        spec = importlib.util.spec_from_file_location(name, Path(__file__).with_name(f"{name}.py"))
+        assert spec is not None
+        assert spec.loader is not None
+        sys.modules[name] = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(sys.modules[name])
+    return sys.modules[name]
+
+
+harness = loaded("harness")
+T = TypeVar("T")
+Key = tuple[str, int]
+ANN = Caller("ann", "team", "ann", "user")
+CLUSTER = parse_cluster("2x4:A100")
+SMALL = parse_cluster("1x4:A100")
+POLICIES: tuple[tuple[str, dict[str, Any]], ...] = (
+    ("kueue", {"whole": True}),
+    ("fifo", {}),
+    ("srtf", {}),
+    ("k8s-default", {}),
+    ("volcano", {}),
+    ("tiresias-l", {}),
+)
+
+
+class Crash(BaseException):
+    """The plane dies here."""
+
+
+@dataclass
+class Attempt:
+    """One that was started; what it holds, and how it ended."""
+
+    launch: Launch
+    told: str = ""
+    exit: Exit | None = None
+
+
+class Disk:
+    """What an engine leaves behind; also where a plane may be made to die."""
+
+    def __init__(self) -> None:
+        self.attempts: dict[Key, Attempt] = {}
+        self.forgotten: set[Key] = set()
+        self.begun: list[Key] = []
+        self.dies_at = ""
+
+    def point(self, name: str) -> None:
+        if self.dies_at == name:
+            self.dies_at = ""
+            raise Crash(name)
+
+    def living(self) -> dict[Key, Attempt]:
+        return {key: attempt for key, attempt in self.attempts.items() if attempt.exit is None}
+
+
+class HandEngine:
+    """An engine over a `Disk`; all it knows is there."""
+
+    def __init__(self, disk: Disk) -> None:
+        self.disk = disk
+
+    def start(self, launch: Launch) -> None:
+        self.disk.point("start before")
+        key = (launch.job, launch.epoch)
+        if key not in self.disk.attempts:
+            held = {
+                (share.node, device)
+                for attempt in self.disk.living().values()
+                for share in attempt.launch.shares
+                for device in share.devices
+            }
+            wants = {(share.node, device) for share in launch.shares for device in share.devices}
+            assert not held & wants, f"{key} is given {held & wants}, which somebody holds"
+            assert not [k for k in self.disk.living() if k[0] == launch.job], f"{launch.job} runs already"
+            self.disk.attempts[key] = Attempt(launch)
+            self.disk.begun.append(key)
+        self.disk.point("start after")
+
+    def stop(self, job: str, epoch: int, why: str, grace: int) -> None:
+        self.disk.point("stop before")
+        attempt = self.disk.attempts.get((job, epoch))
+        if attempt is not None and attempt.exit is None:
+            attempt.told = why
+        self.disk.point("stop after")
+
+    def signal(self, job: str, epoch: int, number: int) -> None:
+        raise NotImplementedError
+
+    def poll(self) -> list[Report]:
+        return [
+            Report(*key, attempt.exit)
+            for key, attempt in self.disk.attempts.items()
+            if attempt.exit is not None and key not in self.disk.forgotten
+        ]
+
+    def known(self) -> set[Key]:
+        return self.disk.attempts.keys() - self.disk.forgotten
+
+    def forget(self, job: str, epoch: int) -> None:
+        self.disk.point("forget before")
+        self.disk.forgotten.add((job, epoch))
+        self.disk.point("forget after")
+
+    def wait(self, timeout: float) -> None:
+        pass
+
+    def ring(self) -> None:
+        pass
+
+    def logs(self, job: str, epoch: int) -> list[Path]:
+        return []
+
+    def reports(self, job: str, epoch: int, offset: int) -> tuple[list[dict[str, object]], int]:
+        return [], offset
+
+
+class Elected:
+    def won(self) -> bool:
+        return True
+
+    def leave(self) -> None:
+        pass
+
+
+class HandPlane(Plane):
+    """Its turns are taken by hand; what is put to it is answered by one of them."""
+
+    def _fresh_id(self) -> str:  # not by chance, or a counterexample would not be one the next time
+        return f"j{self._seq:05d}"
+
+    def _put(self, run: Callable[[int], T], *, changes: bool) -> Any:
+        command = _Command(run, changes)
+        self._inbox.append(command)
+        return command.future
+
+
+class HandStore(Store):
+    disk: Disk
+
+    def commit(self, batch: Any) -> None:
+        self.disk.point("commit before")
+        super().commit(batch)
+        self.disk.point("commit after")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _template(tmp_path_factory: pytest.TempPathFactory) -> None:
+    file = tmp_path_factory.mktemp("template") / "plane.db"
+    store = Store(f"sqlite:///{file}")
+    store.migrate()
+    with store.engine.connect() as connection:
+        connection.exec_driver_sql("PRAGMA journal_mode=DELETE")
+    store.close()
+    World.template = file
+
+
+class World(RuleBasedStateMachine):
+    """A plane, its users, and what runs."""
+
+    template: Path
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.folder = Path(tempfile.mkdtemp(prefix="dovetail-ledger-"))
+        shutil.copy(self.template, self.folder / "plane.db")
+        self.disk = Disk()
+        self.now = 1_800_000_000 * SECOND
+        self.real_now = clock.wall_now
+        clock.wall_now = lambda: self.now
+        self.cluster = CLUSTER
+        self.accepted: list[str] = []
+        self.waiting: list[Future[Any]] = []
+        self.finals: dict[str, str] = {}
+        self.cancelled: set[str] = set()
+        self.plane: HandPlane | None = None
+        self.store: HandStore | None = None
+
+    @initialize(policy=st.sampled_from(POLICIES))
+    def set_up(self, policy: tuple[str, dict[str, Any]]) -> None:
+        self.policy: tuple[str, dict[str, Any]] | None = policy
+        self.wake()
+
+    def wake(self) -> None:
+        """As a new process would."""
+        for future in self.waiting:
+            future.cancel()
+        self.waiting.clear()
+        if self.store is not None:
+            self.store.close()
+        self.store = HandStore(f"sqlite:///{self.folder / 'plane.db'}")
+        self.store.disk = self.disk
+        with self.store.engine.connect() as connection:
+            connection.exec_driver_sql("PRAGMA synchronous=OFF")
+        name, options = self.policy or (None, {})
+        told = Settings(self.folder, self.cluster, policy=name, options=options)
+        self.plane = HandPlane(told, self.store, HandEngine(self.disk), Elected())
+        try:
+            self.plane._seek()
+        except Crash:
+            self.wake()
+        assert self.plane.leads
+        self.policy = None  # as before, from now on
+
+    def teardown(self) -> None:
+        try:
+            if self.plane is not None:
+                self.come_to_an_end()
+        finally:
+            clock.wall_now = self.real_now
+            if self.store is not None:
+                self.store.close()
+            shutil.rmtree(self.folder)
+
+    # -- what users do
+
+    @rule(
+        gpus=st.sampled_from((1, 1, 2, 3, 4)),
+        nodes=st.sampled_from((1, 1, 1, 2)),
+        priority=st.sampled_from((0, 0, 5, 10)),
+        array=st.sampled_from((None, None, None, "0-2", "0-3%1", "0-4%2")),
+        gate=st.sampled_from((None, None, None, "hold", "begin", "singleton")),
+        retry=st.booleans(),
+    )
+    def submit(
+        self, gpus: int, nodes: int, priority: int, array: str | None, gate: str | None, retry: bool
+    ) -> None:
+        body: dict[str, Any] = {"run": "x", "resources": {"gpus": gpus}, "nodes": nodes, "priority": priority}
+        if array is not None:
+            body["array"] = array
+        if gate == "hold":
+            body["hold"] = True
+        elif gate == "begin":
+            body["begin"] = "+20s"
+        elif gate == "singleton":
+            body["dependency"] = "singleton"
+        if retry:
+            body["retry"] = {"on": ["exit:1"], "max": 1}
+        self._submit(body)
+
+    @precondition(lambda self: self.accepted)
+    @rule(
+        data=st.data(),
+        kind=st.sampled_from(("afterok", "afterany", "afternotok", "after", "aftercorr")),
+        late=st.booleans(),
+        array=st.sampled_from((None, None, "0-3%2")),
+    )
+    def depend(self, data: st.DataObject, kind: str, late: bool, array: str | None) -> None:
+        target = data.draw(st.sampled_from(self.accepted[-12:]))
+        delay = "+1" if kind == "after" and late else ""
+        body: dict[str, Any] = {"run": "x", "resources": {"gpus": 1}, "dependency": f"{kind}:{target}{delay}"}
+        self._submit(body if array is None else {**body, "array": array})
+
+    def _submit(self, body: dict[str, Any]) -> None:
+        assert self.plane is not None
+        future: Any = self.plane.submit(ANN, parse_request(body), body)
+        future.add_done_callback(
+            lambda done: (
+                self.accepted.extend(done.result().ids)
+                if not done.cancelled() and done.exception() is None
+                else None
+            )
+        )
+        self.waiting.append(future)
+
+    @precondition(lambda self: self.accepted)
+    @rule(data=st.data(), verb=st.sampled_from(("cancel", "hold", "release", "requeue")))
+    def act(self, data: st.DataObject, verb: str) -> None:
+        self._act(verb, data.draw(st.sampled_from(self._some())))
+
+    def _act(self, verb: str, name: str) -> None:
+        assert self.plane is not None
+        future: Any = self.plane.act(verb, [name])
+        self.waiting.append(future)
+        if verb == "cancel":
+            future.add_done_callback(
+                lambda done: (
+                    None if done.cancelled() or done.exception() else self.cancelled.update(done.result())
+                )
+            )
+
+    @precondition(lambda self: self.accepted)
+    @rule(
+        data=st.data(),
+        verbs=st.lists(st.sampled_from(("cancel", "hold", "release", "requeue")), min_size=1, max_size=3),
+        how=st.sampled_from(("", "ok", "obey", "fails")),
+    )
+    def at_once(self, data: st.DataObject, verbs: list[str], how: str) -> None:
+        """Much is said of one job in one turn, in which it may also end."""
+        assert self.plane is not None
+        name = data.draw(st.sampled_from(self._some()))
+        for verb in verbs:
+            self._act(verb, name)
+        key = next((key for key in self.disk.living() if key[0] == name), None)
+        if key is not None and how:
+            self._end(key, how)
+        self._turn()
+
+    @precondition(lambda self: self.accepted)
+    @rule(data=st.data(), priority=st.sampled_from((0, 7, 20)))
+    def prioritise(self, data: st.DataObject, priority: int) -> None:
+        assert self.plane is not None
+        self.waiting.append(self.plane.prioritise([data.draw(st.sampled_from(self._some()))], priority))  # type: ignore[arg-type]
+
+    @rule(node=st.sampled_from(("n0", "n1")), back=st.booleans())
+    def drain(self, node: str, back: bool) -> None:
+        assert self.plane is not None
+        if node in self.plane.cluster.number:
+            if back:
+                self.plane.resume(node)
+            else:
+                self.plane.drain(node, "a test")
+
+    @rule(policy=st.sampled_from(POLICIES))
+    def switch(self, policy: tuple[str, dict[str, Any]]) -> None:
+        assert self.plane is not None
+        self.plane.switch_policy(*policy)
+
+    def _some(self) -> list[str]:
+        """Jobs that may still change, if there are any; also such as are not on record yet."""
+        assert self.plane is not None
+        return list(self.plane._ledger.book.records) or self.accepted
+
+    # -- what happens
+
+    @rule()
+    def turn(self) -> None:
+        self._turn()
+
+    def _turn(self) -> None:
+        assert self.plane is not None
+        try:
+            self.plane._turn()
+        except Crash:
+            self.wake()
+
+    @rule(seconds=st.sampled_from((1, 5, 30, 90)))
+    def pass_time(self, seconds: int) -> None:
+        self.now += seconds * SECOND
+
+    @precondition(lambda self: self.disk.living())
+    @rule(
+        data=st.data(),
+        how=st.sampled_from(
+            ("ok", "ok", "obey", "obey", "fails", "again", "finished", "lost", "unstartable")
+        ),
+    )
+    def end(self, data: st.DataObject, how: str) -> None:
+        self._end(data.draw(st.sampled_from(sorted(self.disk.living()))), how)
+
+    def _end(self, key: Key, how: str) -> None:
+        attempt = self.disk.attempts[key]
+        code, cause, finished = {
+            "ok": (0, "exited", False),
+            "obey": (143, "stopped", False),
+            "fails": (1, "exited", False),
+            "again": (75, "exited", False),
+            "finished": (0, "exited", True),
+            "lost": (137, "lost", False),
+            "unstartable": (127, "unstartable", False),
+        }[how]
+        if attempt.told and cause == "exited":
+            cause = "stopped"
+        elif not attempt.told and cause == "stopped":
+            return
+        attempt.exit = Exit(code, cause, how, self.now, self.now, finished)
+
+    @rule(
+        where=st.sampled_from((
+            "", "", "commit before", "commit after", "start before", "start after",
+            "stop before", "stop after", "forget before", "forget after",
+        ))
+    )  # fmt: skip
+    def crash(self, where: str) -> None:
+        """Now, or at some point of the turns to come."""
+        if where:
+            self.disk.dies_at = where
+        else:
+            self.wake()
+
+    @rule(small=st.booleans())
+    def other_cluster(self, small: bool) -> None:
+        """It comes back on a machine that has lost a node, or has it again."""
+        self.cluster = SMALL if small else CLUSTER
+        self.wake()
+
+    # -- what holds
+
+    @invariant()
+    def one_story(self) -> None:
+        if self.plane is None:
+            return
+        ledger = self.plane._ledger
+        if self.plane._inbox or ledger.batch or ledger.events:
+            return  # said, and not heard yet
+        assert harness.disagreements(ledger) == []
+        book = ledger.book
+        for record in book:
+            if record.array is not None and record.at_most is not None:
+                members = book.members(record.array)
+                known = [r.id for r in members if r.state is not State.HELD]
+                assert len(known) <= record.at_most, f"{known} at once, of an array of %{record.at_most}"
+        rows = self._rows()
+        assert {name for name, row in rows.items() if State(row["state"]) in ACTIVE} == set(book.records)
+        for record in book:
+            assert record.changing() == {name: rows[record.id][name] for name in record.changing()}
+        assert set(self.accepted) <= rows.keys()
+        for name, row in rows.items():
+            if State(row["state"]) not in ACTIVE:
+                assert self.finals.setdefault(name, row["state"]) == row["state"], f"{name} ended twice"
+            assert (row["ended_at"] is None) == (State(row["state"]) in ACTIVE)
+        for key in self.disk.living():
+            assert key[0] in book.records, f"{key} runs, and nobody knows why"
+            assert book.records[key[0]].epoch == key[1], f"{key} runs, and another should"
+        for key in self.disk.begun:
+            self._was_allowed(rows, rows[key[0]])
+
+    def _was_allowed(self, rows: dict[str, Any], row: Any) -> None:
+        """No job ran before those it waits for had done what it waits for."""
+        kind, _, target = (row["dependency"] or "").partition(":")
+        if kind in ("afterok", "afternotok", "afterany") and row["first_started_at"] is not None:
+            other = rows[target]
+            assert State(other["state"]).final, f"{row['id']} ran before {target} was over"
+            if kind != "afterany":
+                assert (other["state"] == "completed") == (kind == "afterok")
+
+    def _rows(self) -> dict[str, Any]:
+        assert self.store is not None
+        with self.store.reading() as connection:
+            return {row.id: dict(row._mapping) for row in connection.execute(sa.select(tables.jobs))}
+
+    def come_to_an_end(self) -> None:
+        """Whatever was done to them: jobs that are let run end."""
+        self.disk.dies_at = ""
+        self.cluster = CLUSTER
+        self.wake()
+        assert self.plane is not None
+        self._turn()
+        self.plane.switch_policy("fifo", {})  # some let two halves of gangs wait for each other
+        for node in ("n0", "n1"):
+            self.plane.resume(node)
+        for _ in range(400):
+            for key, attempt in self.disk.living().items():
+                self._end(key, "obey" if attempt.told else "ok")
+            self.plane.act("release", list(self.plane._ledger.book.records))
+            self._turn()
+            self.one_story()
+            self.now += 5 * SECOND
+            if not self.plane._ledger.book.records and self.disk.forgotten == self.disk.attempts.keys():
+                break
+        left = [(r.id, r.state.value, r.reason, r.held_by, r.dependency) for r in self.plane._ledger.book]
+        assert not left, f"these never end: {left}"
+        core = self.plane._ledger.core
+        assert not core.jobs
+        assert not core.stopping()
+        for name in self.cancelled:
+            assert self.finals[name] in ("cancelled", "completed", "failed")
+        assert self.disk.forgotten == self.disk.attempts.keys()
+        assert len(self.disk.begun) == len(set(self.disk.begun))
+
+
+World.TestCase.settings = settings(
+    max_examples=40,
+    stateful_step_count=40,
+    deadline=None,
+    suppress_health_check=list(HealthCheck),
+)
+TestWorld = World.TestCase
+
+
+# --- what it has found, one by one -------------------------------------------------------------------
+
+
+@pytest.fixture
+def world() -> Iterator[World]:
+    made = World()
+    made.set_up(("kueue", {"whole": True}))
+    yield made
+    made.teardown()  # where all of it must come to an end
+
+
+def said(world: World, *verbs: str, job: str = "j00001", how: str = "") -> None:
+    """All of this in one turn, in which its attempt may end as well."""
+    for verb in verbs:
+        world._act(verb, job)
+    for key in list(world.disk.living()):
+        if key[0] == job and how:
+            world._end(key, how)
+    world._turn()
+    world.one_story()
+
+
+def asked(world: World, gpus: int = 1, **more: Any) -> None:
+    world._submit({"run": "x", "resources": {"gpus": gpus}, **more})
+    world._turn()
+    world.one_story()
+
+
+def state(world: World, job: str = "j00001") -> str:
+    return str(world._rows()[job]["state"])
+
+
+def test_who_is_released_and_cancelled_at_once_is_cancelled(world: World) -> None:
+    asked(world, hold=True)
+    said(world, "release", "cancel")
+    assert state(world) == "cancelled"
+
+
+def test_who_is_released_and_held_at_once_is_held(world: World) -> None:
+    asked(world, hold=True)
+    said(world, "release", "hold")
+    assert state(world) == "held"
+    said(world, "release", "hold", "release")
+    assert state(world) in ("pending", "running")
+
+
+def test_a_priority_given_in_the_turn_of_a_release_is_heard(world: World) -> None:
+    asked(world, hold=True)
+    assert world.plane is not None
+    world._act("release", "j00001")
+    world.plane.prioritise(["j00001"], 20)
+    said(world)
+    assert world.plane._ledger.core.jobs["j00001"].priority == 20
+
+
+@pytest.mark.parametrize("how", ["obey", "fails", "again"])
+def test_a_cancel_counts_although_it_ends_in_the_same_turn(world: World, how: str) -> None:
+    asked(world, retry={"on": ["exit:1"], "max": 1})
+    said(world, "requeue")
+    said(world, "cancel", how=how)
+    assert state(world) == "cancelled"
+
+
+def test_a_cancel_counts_although_it_was_held_before(world: World) -> None:
+    asked(world)
+    said(world, "hold")
+    said(world, "cancel")
+    said(world, how="obey")
+    assert state(world) == "cancelled"
+
+
+def test_a_requeue_does_not_undo_a_cancel(world: World) -> None:
+    asked(world)
+    said(world, "cancel", "requeue", how="again")
+    assert state(world) == "cancelled"
+
+
+def test_a_member_that_is_held_gives_its_place_to_another(world: World) -> None:
+    asked(world, array="0-2%1")
+    said(world, "hold", job="j00001_0", how="obey")
+    said(world, job="j00001_0", how="obey")
+    assert state(world, "j00001_0") == "held"
+    assert state(world, "j00001_1") in ("pending", "running")
+
+
+def test_a_delay_after_a_start_outlives_the_plane(world: World) -> None:
+    asked(world)
+    asked(world, dependency="after:j00001+1")
+    said(world)
+    world.wake()
+    world.now += 90 * SECOND
+    said(world)
+    assert state(world, "j00002") in ("pending", "running")
+
+
+def test_a_gang_that_lost_a_node_keeps_the_other_until_it_has_left(world: World) -> None:
+    """The engine of these tests refuses to start two on one device."""
+    asked(world, gpus=4, nodes=2)
+    assert state(world) == "running"
+    asked(world, gpus=4)
+    world.cluster = SMALL
+    world.wake()
+    said(world)
+    said(world)
+    assert state(world) == "stopping"
+    assert state(world, "j00002") == "pending"
+    said(world, how="obey")
+    said(world)
+    assert state(world, "j00002") == "running"
+    assert state(world) == "held"
+
+
+def test_a_node_that_comes_back_is_not_free_while_somebody_leaves_it(world: World) -> None:
+    asked(world, gpus=4)
+    asked(world, gpus=4)
+    for cluster in (SMALL, CLUSTER):
+        world.cluster = cluster
+        world.wake()
+        said(world)
+    asked(world, gpus=4)
+    said(world)
+    assert state(world, "j00003") == "pending"
+
+
+def test_a_held_job_for_which_the_cluster_became_too_small_waits_for_a_larger_one(world: World) -> None:
+    asked(world, gpus=4, nodes=2, hold=True)
+    world.cluster = SMALL
+    world.wake()
+    said(world, "release")
+    assert state(world) == "held"
+    world.cluster = CLUSTER
+    world.wake()
+    said(world)
+    assert state(world) == "running"

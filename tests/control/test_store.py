@@ -1,0 +1,331 @@
+"""The store when something is wrong with it: half made, full, damaged, of another version, or not there."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+from alembic.autogenerate import compare_metadata
+from alembic.migration import MigrationContext
+
+from dovetail.control import tables
+from dovetail.control.plane import Plane
+from dovetail.control.request import parse_request
+from dovetail.control.serve import Wanted, plane_up
+from dovetail.control.store import BadStore, Store, StoreError, url_of
+from dovetail.control.tokens import Caller
+
+
+def loaded(name: str) -> Any:
+    """A helper beside the tests, which are no package."""
+    if name not in sys.modules:
+        spec = importlib.util.spec_from_file_location(name, Path(__file__).with_name(f"{name}.py"))
+        assert spec is not None
+        assert spec.loader is not None
+        sys.modules[name] = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(sys.modules[name])
+    return sys.modules[name]
+
+
+harness = loaded("harness")
+ANN = Caller("ann", "team", "ann", "user")
+
+
+@pytest.fixture(scope="module")
+def database() -> Iterator[Callable[[], str]]:
+    try:
+        server = harness.postgres()
+        made = server.__enter__()
+    except (OSError, LookupError) as error:
+        if os.environ.get("CI") == "true":
+            raise
+        pytest.skip(f"no PostgreSQL can be started here: {error}")
+    yield made
+    server.__exit__(None, None, None)
+
+
+# --- migrations --------------------------------------------------------------------------------------
+
+
+def differences(url: str) -> list[Any]:
+    store = Store(url)
+    try:
+        store.migrate()
+        store.migrate()  # once more changes nothing
+        with store.engine.connect() as connection:
+            context = MigrationContext.configure(connection, opts={"compare_type": True})
+            return list(compare_metadata(context, tables.metadata))
+    finally:
+        store.close()
+
+
+def test_migrations_lead_to_the_tables_on_sqlite(tmp_path: Path) -> None:
+    assert differences(url_of(None, tmp_path)) == []
+
+
+def test_migrations_lead_to_the_tables_on_postgresql(database: Callable[[], str]) -> None:
+    assert differences(url_of(database(), Path())) == []
+
+
+def test_a_plane_killed_while_it_makes_its_tables_can_be_started_again(tmp_path: Path) -> None:
+    with harness.nursed() as nursery:
+        survived = False
+        for number in range(1, 100, 3):
+            folder = tmp_path / str(number)
+            folder.mkdir()
+            nursery.boot("plane", folder, fault=("migrate inside", number))
+            harness.eventually(lambda: nursery.dead("plane", 0.05) or (folder / "plane.sock").exists())  # noqa: B023
+            survived = "plane" in nursery.pids
+            nursery.kill("plane")
+            nursery.boot("plane", folder)
+            line = harness.Line(folder)
+            harness.eventually(lambda: nursery.dead("plane", 0.05) or (folder / "plane.sock").exists())  # noqa: B023
+            assert not list(folder.glob("*.failed")), [f.read_text() for f in folder.glob("*.failed")]
+            assert line.ask(do="states") == {}
+            line.hang_up()
+            nursery.kill("plane")
+            if survived:
+                break
+        assert survived
+        assert number > 10
+
+
+# --- a full disk -------------------------------------------------------------------------------------
+
+
+def submit(plane: Plane, run: str = "true", key: str | None = None, **more: Any) -> str:
+    body = {"run": run, "resources": {"gpus": 1}, **more}
+    return plane.submit(ANN, parse_request(body), body, key).id
+
+
+def rows(plane: Plane) -> dict[str, str]:
+    with plane.store.reading() as connection:
+        return {
+            row.id: row.state for row in connection.execute(sa.select(tables.jobs.c.id, tables.jobs.c.state))
+        }
+
+
+def test_a_database_without_room_refuses_clearly_and_goes_on_later(tmp_path: Path) -> None:
+    with plane_up(Wanted(folder=tmp_path / "state", virtual="2x4:A100")) as up:
+        plane = up.plane
+        accepted = [submit(plane)]
+        harness.eventually(lambda: set(rows(plane).values()) == {"completed"})
+        room = [1_000_000]
+
+        def limited(connection: Any, *_: Any) -> None:
+            connection.execute(f"PRAGMA max_page_count={room[0]}")
+
+        sa.event.listen(plane.store.engine, "checkout", limited)
+        with plane.store.reading() as connection:
+            room[0] = int(connection.exec_driver_sql("PRAGMA page_count").scalar_one()) + 8
+        refusals = []
+        filler = "x" * 3_000
+        for number in range(40):
+            try:
+                accepted.append(submit(plane, f"true # {filler}", key=f"k{number}", hold=True))
+            except StoreError as error:
+                refusals.append((number, str(error)))
+                if len(refusals) == 2:
+                    break
+        assert len(refusals) == 2
+        assert all("full" in told and "\n" not in told for _, told in refusals)
+        assert set(rows(plane)) == set(accepted)
+        room[0] = 1_000_000
+
+        def again() -> str:
+            try:
+                return submit(plane, f"true # {filler}", key=f"k{refusals[0][0]}", hold=True)
+            except StoreError:
+                return ""
+
+        # The key of one that was refused is not taken for that of one that was accepted.
+        accepted.append(harness.eventually(again))
+        assert set(plane.act("release", accepted)) == set(accepted[1:])
+        harness.eventually(lambda: set(rows(plane).values()) == {"completed"})
+        assert set(rows(plane)) == set(accepted)
+        assert not plane.trouble
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path | None]:
+    """A file system of a few megabytes, where one may be mounted."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    options = ["-t", "tmpfs", "-o", "size=4m", "tmpfs", str(folder)]
+    try:
+        made = subprocess.run(["mount", *options], capture_output=True, check=False).returncode == 0
+    except OSError:
+        made = False
+    yield folder if made else None
+    if made:
+        subprocess.run(["umount", "-l", folder], check=True)
+
+
+def test_a_full_disk_refuses_clearly_and_goes_on_later(small_disk: Path | None) -> None:
+    """As above, with database, attempts and exits on that disk. Where none may be mounted that must do."""
+    if small_disk is None:
+        return
+    traces = harness.traces_in(small_disk.parent)
+    with harness.nursed() as nursery:
+        nursery.boot("plane", small_disk)
+        line = harness.Line(small_disk)
+
+        def submitted(kind: str, key: str, **more: Any) -> list[str]:
+            asked = {"caller": "red", "key": key, "body": harness.body(kind, traces, gpus=1, **more)}
+            ids: list[str] = line.ask(do="submit", **asked)
+            return ids
+
+        accepted = submitted("long", "before")
+        accepted += submitted("abrupt", "array", array="0-19%6")
+        harness.eventually(lambda: line.ask(do="states").get("running"))
+        with open(small_disk / "filler", "wb", buffering=0) as filler, suppress(OSError):
+            while True:
+                filler.write(b"x" * 4096)
+        told = ""
+        for number in range(300):  # what the log has left may do for some
+            try:
+                accepted += submitted("short", f"k{number}")
+            except harness.Refused as error:
+                told = str(error)
+                break
+        assert told.startswith("StoreError"), told
+        assert "full" in told or "No space" in told
+        (small_disk / "filler").unlink()
+
+        def again() -> list[str]:
+            try:
+                return submitted("short", f"k{number}")
+            except harness.Refused:
+                return []
+
+        accepted += harness.eventually(again)
+        harness.eventually(lambda: set(line.ask(do="states")) == {"completed"}, line.ask(do="states"))
+        assert line.ask(do="states") == {"completed": len(accepted)}
+        line.hang_up()
+        nursery.kill("plane", signal.SIGTERM)
+        harness.nobody_left(small_disk)
+        _, ended = harness._trace(traces / "trace")
+        assert {key[0] for key in ended} == set(accepted)
+        assert len(ended) == len(accepted)
+
+
+# --- what `dovetail up` says -------------------------------------------------------------------------
+
+
+def up_fails(folder: Path, *options: str, port: int | None = None) -> str:
+    """What it says on its way out: exit code 2 and one line."""
+    command = [sys.executable, "-m", "dovetail.cli", "up", "--state", str(folder), "--virtual", "1x1:A100"]
+    command += ["--port", str(port or harness.free_port()), *options]
+    made = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert made.returncode == 2, (made.returncode, made.stderr)
+    assert made.stdout == ""
+    assert made.stderr.count("\n") == 1, made.stderr
+    assert made.stderr.startswith("error: ")
+    return made.stderr
+
+
+def made_store(folder: Path) -> Path:
+    """The database of a plane that has run some jobs."""
+    with plane_up(Wanted(folder=folder, virtual="2x4:A100")) as up:
+        for _ in range(3):
+            submit(up.plane, array="0-9")
+        harness.eventually(lambda: set(rows(up.plane).values()) == {"completed"})
+    return folder / "plane.db"
+
+
+def test_a_state_folder_that_cannot_be_written(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("mine")
+    said = up_fails(tmp_path / "file" / "state")
+    assert "cannot be written" in said
+    assert (tmp_path / "file").read_text() == "mine"
+
+
+def test_a_corrupt_database_is_named_and_left_alone(tmp_path: Path) -> None:
+    garbage = tmp_path / "garbage"
+    garbage.mkdir()
+    (garbage / "plane.db").write_bytes(os.urandom(20_000))
+    damaged = made_store(tmp_path / "damaged")
+    data = bytearray(damaged.read_bytes())
+    for page in range(2, len(data) // 4096, 3):
+        data[page * 4096 : page * 4096 + 64] = bytes(b ^ 0xFF for b in data[page * 4096 : page * 4096 + 64])
+    damaged.write_bytes(data)
+    for file in (garbage / "plane.db", damaged):
+        before = file.read_bytes()
+        said = up_fails(file.parent)
+        assert "corrupt" in said
+        assert str(file) in said
+        assert file.read_bytes() == before
+
+
+def test_a_torn_log_costs_only_what_was_torn_off(tmp_path: Path) -> None:
+    """The last commits may be gone with the disk's promise; the plane goes on from those before."""
+    traces = harness.traces_in(tmp_path)
+    with harness.nursed() as nursery:
+        nursery.boot("plane", tmp_path)
+        line = harness.Line(tmp_path)
+        for _ in range(10):
+            line.ask(do="submit", caller="red", key=None, body=harness.body("short", traces, hold=True))
+        nursery.kill("plane")
+        line.hang_up()
+        log = tmp_path / "plane.db-wal"
+        os.truncate(log, log.stat().st_size * 2 // 3 + 11)
+        nursery.boot("plane", tmp_path)
+        assert 0 < line.ask(do="states")["held"] <= 10
+        assert line.ask(do="disagreements") == []
+        line.hang_up()
+        nursery.kill("plane", signal.SIGTERM)
+    assert not list(tmp_path.glob("*.failed"))
+
+
+def test_a_database_of_a_newer_version(tmp_path: Path) -> None:
+    store = Store(url_of(None, tmp_path))
+    store.migrate()
+    with store.transaction() as connection:
+        connection.exec_driver_sql("UPDATE alembic_version SET version_num = '9999'")
+    store.close()
+    assert "newer" in up_fails(tmp_path)
+
+
+def test_a_port_that_is_taken_and_a_second_plane(tmp_path: Path) -> None:
+    folder = tmp_path / "state"
+    with harness.listening() as taken:
+        said = up_fails(folder, port=taken)
+        assert "cannot listen" in said
+        assert not folder.exists()
+    with plane_up(Wanted(folder=folder, virtual="1x1:A100")) as up:
+        said = up_fails(folder)
+        assert "already runs" in said
+        assert str(os.getpid()) in said
+        submit(up.plane)
+        harness.eventually(lambda: set(rows(up.plane).values()) == {"completed"})
+
+
+def test_passwords_stay_out_of_messages(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    secret = "hunter2-s3cret"
+    urls = (
+        f"postgresql://ann:{secret}@127.0.0.1:1/plane",
+        f"postgres://ann:{secret}@127.0.0.1:1/plane?connect_timeout=1",
+        f"postgresql://ann@127.0.0.1:1/plane?password={secret}",
+        f"mysql://ann:{secret}@127.0.0.1/plane",
+        f"postgresql://ann:{secret}@[bad",
+        f"postgresql://ann:{secret}@127.0.0.1:port/plane",
+    )
+    for url in urls:
+        with pytest.raises(BadStore) as raised:
+            Store(url_of(url, tmp_path))
+        assert secret not in str(raised.value), url
+        assert "\n" not in str(raised.value)
+    said = up_fails(tmp_path / "state", "--database", urls[0])
+    assert secret not in said
+    for file in (tmp_path / "state").glob("*"):
+        assert file.is_dir() or secret not in file.read_text()
+    assert secret not in caplog.text
