@@ -55,19 +55,19 @@ class _Ladder:
     Those that have them free now are not on it: the room knows them.
     """
 
-    __slots__ = ("heap", "idle", "now", "want")
+    __slots__ = ("asked", "heap", "now", "want")
 
     def __init__(self, want: int, nodes: int) -> None:
         self.want = want
         self.heap: list[tuple[Key, int]] = []
         self.now: list[Key | None] = [None] * nodes  # the valid key of each node; None: it is not on it
-        self.idle = 0  # nodes looked at for it since it was last asked
+        self.asked = True
 
 
 class Exits:
     """Keeps who leaves when; asked with `relief`."""
 
-    __slots__ = ("_at", "_ladders", "_place", "_room", "_running", "_touched", "moved")
+    __slots__ = ("_at", "_ladders", "_looked", "_place", "_room", "_running", "_touched", "moved")
 
     def __init__(
         self,
@@ -82,6 +82,7 @@ class Exits:
         # (key, minus its number, devices, job), the first to leave first
         self._at: list[list[tuple[Key, int, int, ActiveJob]]] = [[] for _ in room.cluster.nodes]
         self._touched: set[int] = set()  # nodes that the ladders do not know yet
+        self._looked = 0  # at so many, since ladders were last taken down
         self._ladders: list[dict[int, _Ladder]] = [{} for _ in room.cluster.types]  # by devices wanted
 
     def settle(self) -> None:
@@ -232,20 +233,28 @@ class Exits:
         """The ladder for so many devices, with the nodes looked at again that were touched since."""
         touched = self._touched
         if touched:
+            self._looked += len(touched)
+            if self._looked > 8 * len(self._at):
+                self._take_down()
             for other, ladders in enumerate(self._ladders):
                 if ladders:
-                    self._climb(other, list(ladders.values()), touched)
-                    for ladder in list(ladders.values()):
-                        ladder.idle += len(touched)
-                        if ladder.idle > 8 * len(self._at):  # to begin anew costs less
-                            del ladders[ladder.want]
+                    self._climb(other, ladders.values(), touched)
             touched.clear()
         found = self._ladders[kind].get(want)
         if found is None:
             found = self._ladders[kind][want] = _Ladder(want, len(self._at))
             self._climb(kind, [found], range(len(self._at)))
-        found.idle = 0
+        found.asked = True
         return found
+
+    def _take_down(self) -> None:
+        """Forget the ladders that nobody asked for in a long while: to begin anew costs less."""
+        self._looked = 0
+        for ladders in self._ladders:
+            for ladder in tuple(ladders.values()):
+                if not ladder.asked:
+                    del ladders[ladder.want]
+                ladder.asked = False
 
     def _climb(self, kind: int, ladders: Collection[_Ladder], nodes: Iterable[int]) -> None:
         """How far down the order one must go on each of these nodes, for each number of devices."""
