@@ -152,7 +152,7 @@ def test_a_deposed_leader_cannot_write_nor_hide_the_end_of_a_job(
 
     # A job of the new leader ends while that one looks away: the old one sees it, and must leave it alone.
     job = submitted(tmp_path, "two", "abrupt")
-    harness.eventually(lambda: "begin" in (tmp_path / "traces" / "trace").read_text().partition(job)[0])
+    harness.eventually(lambda: f"begin {job} " in (tmp_path / "traces" / "trace").read_text())
     harness.eventually(lambda: state_of(url, job) == "running")
     os.kill(nursery.pids["two"], signal.SIGSTOP)
     harness.eventually((tmp_path / "attempts" / job / "1" / "exit.json").exists)
