@@ -111,6 +111,7 @@ _CHANGES = (
     (r"\d{4}-\d\d-\d\d[T ][\d:.]+Z?", "MOMENT"),
     (r"\b(?:[A-Z][a-z]{2} )?\d\d:\d\d(?::\d\d)?\b", "CLOCK"),
     (r"\b\d[\d,]*(?:\.\d+)? (?:us|ms|s|min|h|d)\b", "SPAN"),
+    (r", between CLOCK and CLOCK", ""),  # not said of two moments in the same minute
     (r"\(now\)", "(SPAN ago)"),
     (r"\d+\.\d+", "N"),
     (r"\bstep \d+", "step N"),
@@ -244,7 +245,7 @@ class Session:
             if verb == "down" and self.plane is not None:
                 self.plane.wait(PATIENCE)
                 self.plane = None
-            if WRITE or verb not in ONLY_LOOKS or not shown or loose(self.shown(said)) == loose(shown):
+            if WRITE or not asked_again(command) or not shown or loose(self.shown(said)) == loose(shown):
                 break
             if time.monotonic() > end:
                 break
@@ -275,6 +276,11 @@ class Session:
 def verb_of(command: str) -> str:
     found = re.match(r"(?:\w+=\S+ )*(?:\.venv/bin/)?(?:dovetail|dove) ([\w-]+)", command)
     return found[1] if found else ""
+
+
+def asked_again(command: str) -> bool:
+    """It only looks, and may have looked too early. What follows a job has seen it all the first time."""
+    return verb_of(command) in ONLY_LOOKS and " -f " not in command
 
 
 def is_plain(command: str) -> bool:
