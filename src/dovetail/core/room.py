@@ -99,6 +99,10 @@ class Room:
     def free_on(self, node: int) -> int:
         return self._free[node] if self._open[node] else 0
 
+    def free_count(self, node: int) -> int:
+        """How many devices are wholly free there; -1 if the node is closed."""
+        return self._free[node].bit_count() if self._open[node] else -1
+
     def free_cpus(self, node: int) -> int:
         return self._cpus[node]
 
