@@ -118,16 +118,23 @@ class Exits:
 
     def settle(self) -> None:
         """Look up where those who moved stand now."""
-        place, running = self._place, self._running
+        place, running, at, touched = self._place, self._running, self._at, self._touched
         for job in self.moved:
             old = job.exit
             if running.get(job.id) is job:
-                key = place(job)
+                key, spots = place(job), cast("Spots", job.spots)
                 if old is not None:
-                    if old[1] is job.spots and old[0] == key:
+                    if old[1] is spots and old[0] == key:
                         continue
                     self._remove(old[2])
-                job.exit = (key, job.spots, self.add(job, key))
+                if len(spots) == 1 and spots[0][2] == WHOLE and key is not None:  # `add` written out: most
+                    node, devices, _, _, _ = spots[0]
+                    row = (key, -job.seq, devices.bit_count(), job)
+                    insort(at[node], row)
+                    touched.add(node)
+                    job.exit = (key, spots, [(node, row)])
+                else:
+                    job.exit = (key, spots, self.add(job, key))
             elif old is not None:
                 self._remove(old[2])
                 job.exit = None
