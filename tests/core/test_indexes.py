@@ -9,6 +9,7 @@ from dovetail.core.active import ActiveJob
 from dovetail.core.exits import Exits
 from dovetail.core.queue import Queue
 from dovetail.core.room import Room
+from dovetail.core.timers import Timers
 from dovetail.model.cluster import Cluster, GpuType, Node
 from dovetail.model.grant import FULL, Spots, load_of
 from dovetail.model.job import Job, gang
@@ -138,3 +139,28 @@ def test_relief_is_found_where_the_last_to_leave_leaves_first(
         assert count == want
         assert room.free_on(node).bit_count() + gained >= want
         assert exits.free_by(node, relief.key) >= want
+
+
+@given(moves=st.lists(st.tuples(st.integers(0, 6), st.integers(1, 40), st.booleans()), max_size=40))
+@searched(150)
+def test_timers_are_a_sorted_list(moves: list[tuple[int, int, bool]]) -> None:
+    """Set, set again and unset in any order, while time goes on: always the next one that is true."""
+    timers, now = Timers(7), 0
+    jobs = [made(seq) for seq in range(7)]
+    true: dict[int, int] = {}
+    for seq, ahead, goes_on in moves:
+        if goes_on:
+            now += ahead
+            while (at := timers.first()) is not None and at <= now:
+                due, number, job = timers.pop()
+                assert (due, number) == min((at, seq) for seq, at in true.items())
+                assert job is jobs[number]
+                del true[number]
+                job.timer = None
+        elif seq in true:
+            jobs[seq].timer = None
+            del true[seq]
+        else:
+            timers.set(jobs[seq], now + ahead)
+            true[seq] = now + ahead
+        assert timers.first() == min(true.values(), default=None)

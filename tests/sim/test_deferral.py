@@ -18,6 +18,7 @@ from dovetail.testing.build import cluster, job
 from dovetail.testing.invariants import watched
 from dovetail.testing.strategies import Scene, scenes
 from dovetail.testing.suite import searched
+from dovetail.traces import generate
 
 
 @dataclass(frozen=True)
@@ -44,7 +45,7 @@ class Unwelcoming:
         return plan
 
 
-@pytest.mark.parametrize("name", ["fifo", "sjf", "srtf", "priority", "backfill", "tiresias-l"])
+@pytest.mark.parametrize("name", POLICIES.names())
 @given(scene=scenes())
 @searched(25)
 def test_a_standing_order_is_what_the_policy_would_do(name: str, scene: Scene) -> None:
@@ -55,6 +56,17 @@ def test_a_standing_order_is_what_the_policy_would_do(name: str, scene: Scene) -
         return [step_line(step) for step in result.steps]
 
     assert lines(POLICIES.make(name)) == lines(Unwelcoming(POLICIES.make(name)))
+
+
+def test_on_a_full_cluster_too_a_standing_order_is_what_the_policy_would_do() -> None:
+    """Small worlds seldom have newcomers of which one fits and the next displaces somebody of its shape."""
+    jobs = generate("philly", 20_000, 400, 0.95, 3).jobs[:4_000]
+
+    def ends(policy: Policy) -> list[list[int]]:
+        outcomes = run(jobs, cluster(nodes=50, gpus=8), policy).jobs
+        return [list(outcomes.start), list(outcomes.finish), list(outcomes.stops)]
+
+    assert ends(POLICIES.make("tiresias-l")) == ends(Unwelcoming(POLICIES.make("tiresias-l")))
 
 
 def test_a_newcomer_does_not_pass_a_strict_queue() -> None:

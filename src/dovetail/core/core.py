@@ -214,21 +214,23 @@ class Core:
         The others wait, and the policy is asked.
         """
         now, queue, actions = self.now, self.queue, list[Action]()
+        jobs, needs, key, seq, grab = self.jobs, self._needs, self._order.key, self._seq, self.room.grab
         fresh = []
         for event in newcomers:
             spec: Job = event[4]
-            need = self._needs.get(spec.shape)
-            self.jobs[spec.id] = job = ActiveJob(spec, self._seq, self._need(spec) if need is None else need)
-            self._seq += 1
+            need = needs.get(spec.shape)
+            jobs[spec.id] = job = ActiveJob(spec, seq, self._need(spec) if need is None else need)
             job.epoch = event[3]
-            fresh.append((self._order.key(job, now), job.seq, job))
-        fresh.sort()
+            fresh.append((key(job, now), seq, job))
+            self._seq = seq = seq + 1
+        if len(fresh) > 1:
+            fresh.sort()
         head = queue.head()
         first = None if head is None else head.filed
         for place, entry in enumerate(fresh):
             job = entry[2]
             shape = job.shape
-            if (first is not None and first < entry) or (spots := self.room.grab(shape)) is None:
+            if (first is not None and first < entry) or (spots := grab(shape)) is None:
                 for _, _, job in fresh[place:]:
                     queue.push(job, now)
                     self.arrived.append(job)
@@ -471,7 +473,7 @@ class Core:
                 self.used[name] -= held
         else:
             self.used[tenant] -= held
-        if self._yields is not None:
+        if self._yields is not None and job.exit is not None:  # else it is among them, or was never placed
             self.exits.moved.append(job)
 
     def within_limits(self, job: ActiveJob, more: int) -> bool:

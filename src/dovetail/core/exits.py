@@ -13,7 +13,7 @@ looked up when a question comes; who came and went in between costs nothing.
 from __future__ import annotations
 
 from bisect import insort
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from heapq import heapify, heappop, heappush
 from types import MappingProxyType
 from typing import TYPE_CHECKING, cast
@@ -28,9 +28,13 @@ if TYPE_CHECKING:
     from dovetail.core.room import Room
 
 
+Rungs = list[tuple[int, list[Key | None], list[tuple[Key, int]]]]  # wanted, valid keys and heap; least first
+
 LONGEST_WAIT = 10_000  # who moved is kept alive by that: so many are enough
 
-Place = tuple[Key | None, Spots | None]  # a running job's key, and where it runs
+Row = tuple[Key, int, int, "ActiveJob"]  # its key, minus its number, devices, the job
+Rows = list[tuple[int, Row | None]]  # of a job, by node; None where it never leaves for others
+Place = tuple[Key | None, Spots | None, Rows]  # a running job's key, where it runs, and its rows there
 
 
 class Relief:
@@ -55,19 +59,45 @@ class _Ladder:
     Those that have them free now are not on it: the room knows them.
     """
 
-    __slots__ = ("heap", "idle", "now", "want")
+    __slots__ = ("asked", "heap", "now", "want")
 
     def __init__(self, want: int, nodes: int) -> None:
         self.want = want
         self.heap: list[tuple[Key, int]] = []
         self.now: list[Key | None] = [None] * nodes  # the valid key of each node; None: it is not on it
-        self.idle = 0  # nodes looked at for it since it was last asked
+        self.asked = True
+
+    def top(self) -> tuple[Key, int] | None:
+        """The soonest, once what is not valid any more is off the heap."""
+        heap, valid = self.heap, self.now
+        while heap:
+            key, node = top = heap[0]
+            if valid[node] == key:
+                return top
+            heappop(heap)
+        return None
+
+    def tidy(self) -> None:
+        """Leave only what is valid on the heap."""
+        self.heap[:] = [(key, node) for node, key in enumerate(self.now) if key is not None]
+        heapify(self.heap)
 
 
 class Exits:
     """Keeps who leaves when; asked with `relief`."""
 
-    __slots__ = ("_at", "_ladders", "_place", "_room", "_running", "_touched", "moved")
+    __slots__ = (
+        "_at",
+        "_cuts",
+        "_ladders",
+        "_looked",
+        "_place",
+        "_room",
+        "_rungs",
+        "_running",
+        "_touched",
+        "moved",
+    )
 
     def __init__(
         self,
@@ -79,39 +109,55 @@ class Exits:
         self._running = running
         self._place = place  # the key of a running job; None: it never leaves for others
         self.moved: list[ActiveJob] = []  # who came, went or changed its place since the last question
-        # (key, minus its number, devices, job), the first to leave first
-        self._at: list[list[tuple[Key, int, int, ActiveJob]]] = [[] for _ in room.cluster.nodes]
+        self._at: list[list[Row]] = [[] for _ in room.cluster.nodes]  # the first to leave first
         self._touched: set[int] = set()  # nodes that the ladders do not know yet
+        self._looked = 0  # at so many, since ladders were last taken down
         self._ladders: list[dict[int, _Ladder]] = [{} for _ in room.cluster.types]  # by devices wanted
+        self._rungs: list[Rungs] = [[] for _ in room.cluster.types]  # the same, ready to be gone through
+        self._cuts: dict[Shape, list[tuple[int, Sequence[int]]]] = {}  # (type, how it is dealt over nodes)
 
     def settle(self) -> None:
         """Look up where those who moved stand now."""
-        moved, place, running = self.moved, self._place, self._running
-        for job in moved:
+        place, running, at, touched = self._place, self._running, self._at, self._touched
+        for job in self.moved:
             old = job.exit
-            new = (place(job), job.spots) if running.get(job.id) is job else None
-            if new != old:
+            if running.get(job.id) is job:
+                key, spots = place(job), cast("Spots", job.spots)
                 if old is not None:
-                    self._remove(job, old)
-                if new is not None:
-                    self.add(job, new[0])
-                job.exit = new
-        moved.clear()
+                    if old[1] is spots and old[0] == key:
+                        continue
+                    self._remove(old[2])
+                if len(spots) == 1 and spots[0][2] == WHOLE and key is not None:  # `add` written out: most
+                    node, devices, _, _, _ = spots[0]
+                    row = (key, -job.seq, devices.bit_count(), job)
+                    insort(at[node], row)
+                    touched.add(node)
+                    job.exit = (key, spots, [(node, row)])
+                else:
+                    job.exit = (key, spots, self.add(job, key))
+            elif old is not None:
+                self._remove(old[2])
+                job.exit = None
+        self.moved.clear()
 
-    def add(self, job: ActiveJob, key: Key | None) -> None:
+    def add(self, job: ActiveJob, key: Key | None) -> Rows:
         """A job runs now; a key of None says that it never leaves for others."""
+        rows: Rows = []
         for node, count in _counts(job.spots):
             self._touched.add(node)
+            row = None
             if key is not None and count:
-                insort(self._at[node], (key, -job.seq, count, job))
+                row = (key, -job.seq, count, job)
+                insort(self._at[node], row)
+            rows.append((node, row))
+        return rows
 
-    def _remove(self, job: ActiveJob, place: Place) -> None:
+    def _remove(self, rows: Rows) -> None:
         """It does not run there any more."""
-        key, spots = place
-        for node, count in _counts(spots):
+        for node, row in rows:
             self._touched.add(node)
-            if key is not None and count:
-                self._at[node].remove((key, -job.seq, count, job))
+            if row is not None:
+                self._at[node].remove(row)
 
     def touch(self, node: int) -> None:
         """The node's capacity changed."""
@@ -130,10 +176,7 @@ class Exits:
         if self.moved:
             self.settle()
         best: Relief | None = None
-        for kind in self._room.kinds(shape.types):
-            cuts = self._room.cuts(kind, shape.tasks)
-            if not cuts:
-                continue
+        for kind, cuts in self._cuts.get(shape) or self._dealt(shape):
             found = self._on_one(kind, cuts[0], below) if len(cuts) == 1 else self._on_many(kind, cuts, below)
             if found is None:
                 continue
@@ -142,6 +185,13 @@ class Exits:
             if best is None or cast("Key", found.key) < best.key:
                 best = found
         return best
+
+    def _dealt(self, shape: Shape) -> list[tuple[int, Sequence[int]]]:
+        """On which types it could be, and how it would be dealt over their nodes."""
+        room = self._room
+        dealt = ((kind, room.cuts(kind, shape.tasks)) for kind in room.kinds(shape.types))
+        found = self._cuts[shape] = [(kind, cuts) for kind, cuts in dealt if cuts]
+        return found
 
     def free_by(self, node: int, key: Key | None) -> int:
         """Devices free on a node once all up to this key have left it; None: once nobody has."""
@@ -164,7 +214,7 @@ class Exits:
         free = self._room.having(kind, want)
         if free:
             return Relief(self, None, (((free & -free).bit_length() - 1, want),))
-        top = self._top(self._refreshed(kind, want))
+        top = self._refreshed(kind, want).top()
         if top is None or (below is not None and not top[0] < below):
             return None
         return Relief(self, top[0], ((top[1], want),))
@@ -186,7 +236,7 @@ class Exits:
                     chosen[(free & -free).bit_length() - 1] = want
                     free &= free - 1
                     continue
-                while (top := self._top(ladder)) is not None and top[1] in chosen:
+                while (top := ladder.top()) is not None and top[1] in chosen:
                     taken.append((ladder, heappop(ladder.heap)))
                 if top is None or (below is not None and not top[0] < below):
                     return None
@@ -219,60 +269,68 @@ class Exits:
                 needed.append(job)
         return tuple(reversed(needed))
 
-    def _top(self, ladder: _Ladder) -> tuple[Key, int] | None:
-        heap, valid = ladder.heap, ladder.now
-        while heap:
-            key, node = top = heap[0]
-            if valid[node] == key:
-                return top
-            heappop(heap)
-        return None
-
     def _refreshed(self, kind: int, want: int) -> _Ladder:
         """The ladder for so many devices, with the nodes looked at again that were touched since."""
-        touched = self._touched
-        if touched:
-            for other, ladders in enumerate(self._ladders):
-                if ladders:
-                    self._climb(other, list(ladders.values()), touched)
-                    for ladder in list(ladders.values()):
-                        ladder.idle += len(touched)
-                        if ladder.idle > 8 * len(self._at):  # to begin anew costs less
-                            del ladders[ladder.want]
-            touched.clear()
-        found = self._ladders[kind].get(want)
-        if found is None:
-            found = self._ladders[kind][want] = _Ladder(want, len(self._at))
-            self._climb(kind, [found], range(len(self._at)))
-        found.idle = 0
-        return found
+        if self._touched:
+            self._look_again()
+        ladder = self._ladders[kind].get(want)
+        if ladder is None:
+            ladder = self._ladders[kind][want] = _Ladder(want, len(self._at))
+            self._climb(kind, [(want, ladder.now, ladder.heap)], range(len(self._at)))
+            self._line_up()
+        ladder.asked = True
+        return ladder
 
-    def _climb(self, kind: int, ladders: Collection[_Ladder], nodes: Iterable[int]) -> None:
+    def _look_again(self) -> None:
+        touched = self._touched
+        self._looked += len(touched)
+        if self._looked > 8 * len(self._at):
+            self._take_down()
+        for kind, rungs in enumerate(self._rungs):
+            if rungs:
+                self._climb(kind, rungs, touched)
+        touched.clear()
+
+    def _take_down(self) -> None:
+        """Forget the ladders that nobody asked for in a long while: to begin anew costs less."""
+        self._looked = 0
+        for ladders in self._ladders:
+            for ladder in tuple(ladders.values()):
+                if not ladder.asked:
+                    del ladders[ladder.want]
+                elif len(ladder.heap) > 8 * len(self._at) + 64:
+                    ladder.tidy()
+                ladder.asked = False
+        self._line_up()
+
+    def _line_up(self) -> None:
+        self._rungs = [
+            [(want, ladder.now, ladder.heap) for want, ladder in sorted(ladders.items())]
+            for ladders in self._ladders
+        ]
+
+    def _climb(self, kind: int, rungs: Rungs, nodes: Iterable[int]) -> None:
         """How far down the order one must go on each of these nodes, for each number of devices."""
         room, at = self._room, self._at
-        mixed, free_on = not room.uniform, room.free_on
-        rungs = [(ladder.want, ladder.now, ladder.heap) for ladder in ladders]
-        most = max(ladder.want for ladder in ladders)
+        mixed, free_count = not room.uniform, room.free_count
         for node in nodes:
             if mixed and room.kind_of(node) != kind:
                 continue
-            # Up to which key all must leave until 0, 1, 2... devices are free; None: they are, or never will.
-            keys: list[Key | None] = [None] * (free_on(node).bit_count() + 1)
-            if room.is_open(node):
-                for key, _, count, _ in at[node]:
-                    keys += (key,) * count
-            if len(keys) <= most:
-                keys += (None,) * (most + 1 - len(keys))
+            have = free_count(node)
+            leaving = iter(at[node] if have >= 0 else ())
+            key = None  # all up to this one must leave; None: nobody need, or it would not help
             for want, known, heap in rungs:
-                key = keys[want]
+                while have < want:
+                    row = next(leaving, None)
+                    if row is None:
+                        key, have = None, want
+                        break
+                    key = row[0]
+                    have += row[2]
                 if known[node] != key:
                     known[node] = key
                     if key is not None:
                         heappush(heap, (key, node))
-        for ladder in ladders:
-            if len(ladder.heap) > 8 * len(at) + 64:
-                ladder.heap = [(key, node) for node, key in enumerate(ladder.now) if key is not None]
-                heapify(ladder.heap)
 
 
 def _counts(spots: Spots | None) -> Iterable[tuple[int, int]]:

@@ -237,7 +237,6 @@ class Queue:
         """
         if self._one is not None:
             self._part()
-        heads: list[tuple[Any, Key, int, ActiveJob, Heap]] = []
         lanes = self._lanes
         rows = (
             [row[2] for row in self._flat]
@@ -255,27 +254,45 @@ class Queue:
                     return
                 last = heap[0][2]
                 yield last
+        heads: list[Entry] = []
         for heap in rows:
-            while heap and heap[0][2].filed is not heap[0]:
+            while heap:
+                entry = heap[0]
+                if entry[2].filed is entry:
+                    heads.append(entry)
+                    break
                 heappop(heap)
                 self._stale -= 1
-            if heap:
-                key, seq, job = heap[0]
-                heads.append((() if rank is None else rank(job), key, seq, job, heap))
-        if len(heads) > 1:
-            heapify(heads)
+        if rank is not None:
+            yield from self._by_rank(heads, rank)
+            return
+        heads.sort()
+        for place, entry in enumerate(heads, 1):  # it grows as one goes
+            yield entry[2]
+            if entry[2].filed is not entry and (behind := self._behind(entry[2])) is not None:
+                insort(heads, behind, place)
+
+    def _by_rank(self, entries: list[Entry], rank: Callable[[JobView], Key]) -> Iterator[ActiveJob]:
+        heads = [(rank(entry[2]), entry) for entry in entries]
+        heapify(heads)
         while heads:
-            before, key, seq, job, heap = heads[0]
-            if rank is not None and (now := rank(job)) != before:
-                heapreplace(heads, (now, key, seq, job, heap))
+            before, entry = heads[0]
+            job = entry[2]
+            if (now := rank(job)) != before:
+                heapreplace(heads, (now, entry))
                 continue
             yield job
-            self._peel(heap)
-            if heap and heap[0][2] is not job:
-                key, seq, job = heap[0]
-                heapreplace(heads, (() if rank is None else rank(job), key, seq, job, heap))
-            else:
+            behind = None if job.filed is entry else self._behind(job)
+            if behind is None:
                 heappop(heads)
+            else:
+                heapreplace(heads, (rank(behind[2]), behind))
+
+    def _behind(self, job: ActiveJob) -> Entry | None:
+        """Who is the first of its heap now that this one is not, if it is another."""
+        heap = self._lanes.get(job.shape, {}).get(None if self._group is None else self._group(job), [])
+        self._peel(heap)
+        return heap[0] if heap and heap[0][2] is not job else None
 
     def picture(self) -> dict[str, tuple[Key, int]]:
         """Who waits and with which key, for comparing."""

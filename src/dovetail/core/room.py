@@ -53,6 +53,7 @@ class Room:
         "_kind",
         "_kinds",
         "_memory",
+        "_needs",
         "_open",
         "_parts",
         "_size",
@@ -89,6 +90,7 @@ class Room:
         self._slots: dict[tuple[int, int], int] = {}  # (node, device) -> free slots, once sliced
         self._kinds: dict[tuple[str, ...], tuple[int, ...]] = {}
         self._cuts: dict[tuple[int, int], tuple[int, ...]] = {}
+        self._needs: dict[Shape, int] = {}
 
     # -- reading
 
@@ -98,6 +100,10 @@ class Room:
 
     def free_on(self, node: int) -> int:
         return self._free[node] if self._open[node] else 0
+
+    def free_count(self, node: int) -> int:
+        """How many devices are wholly free there; -1 if the node is closed."""
+        return self._free[node].bit_count() if self._open[node] else -1
 
     def free_cpus(self, node: int) -> int:
         return self._cpus[node]
@@ -165,19 +171,24 @@ class Room:
         """The level below which this shape surely does not fit packed; with one type of nodes, also from
         which on `may_fit` says yes. What is not whole GPUs may fit at any level, -1 included.
         """
-        if not shape.plain:
-            return -1
-        least = FAR
-        for kind in self.kinds(shape.types):
+        known = self._needs.get(shape)
+        if known is not None:
+            return known
+        least = FAR if shape.plain else -1
+        for kind in self.kinds(shape.types) if shape.plain else ():
             size = self._size[kind]
             if shape.tasks <= size:
                 least = min(least, shape.tasks)
             elif full := self.cuts(kind, shape.tasks).count(size):
                 least = min(least, full * size)
+        self._needs[shape] = least
         return least
 
     def may_fit(self, shape: Shape) -> bool:
         """Whether it is worth looking for the best place: a quick no for what surely does not fit packed."""
+        if self.uniform:
+            need = self._needs.get(shape)
+            return (self.need(shape) if need is None else need) <= self.level
         if not shape.plain:
             return True
         tasks = shape.tasks

@@ -13,7 +13,7 @@ from dovetail.mechanisms.place import Place, packed
 from dovetail.mechanisms.skew import packs, packs_first
 from dovetail.model.grant import Spots
 from dovetail.model.job import Shape
-from dovetail.model.view import Entry, JobView, Order, Plan, View
+from dovetail.model.view import Entry, JobView, Key, Order, Plan, View
 
 Displaced = Sequence[tuple[JobView, Spots]]  # each with what it held
 
@@ -21,9 +21,12 @@ Displaced = Sequence[tuple[JobView, Spots]]  # each with what it held
 def preemptive(order: Order, *, nobody_overtakes: bool = False) -> Callable[[View, Place], Plan]:
     """Start in order, displacing those who rank behind."""
 
+    assert order.limit is not None
+    limit_of, indexed = order.limit, not order.drifts
+
     def serve(view: View, place: Place = packed) -> Plan:
         plan = view.draft()
-        room = plan.room
+        room, queue, exits = plan.room, view.queue, view.exits
         always = place is packed
         if packs_first(place):
             plan.welcome(past=not nobody_overtakes)
@@ -31,24 +34,44 @@ def preemptive(order: Order, *, nobody_overtakes: bool = False) -> Callable[[Vie
         full: dict[Shape, set[str]] = {}  # shapes that fit, and the tenants whose limits they do not
         # A shape that could not be helped before cannot be now, unless something moved or a better job came.
         tried = None if view.moved else {job.shape for job in view.arrived}
+        only = tried  # nor can it start, until somebody is displaced
+        refused: tuple[Shape, Key] | None = None  # the last for whom there was no relief, and its limit
         going = True
         while going:
             going = False
-            for job in _line(view, order, blocked, full):
+            for job in _line(view, order, blocked, full) if full else queue.walk():
                 shape = job.shape
+                if shape in blocked:
+                    continue
+                if only is not None and shape not in only:
+                    blocked.add(shape)
+                    if nobody_overtakes:
+                        break
+                    continue
                 spots = None
-                if always or packs(place, job):
-                    if plan.start(job):
-                        continue
-                    if room.may_fit(shape):
-                        spots = place(room, job)
-                else:
+                consolidated = always or packs(place, job)
+                if not consolidated:
+                    spots = place(room, job)
+                elif plan.start(job):
+                    continue
+                elif room.may_fit(shape):
                     spots = place(room, job)
                 displaced: Displaced = ()
                 if spots is None and (tried is None or shape in tried):
-                    displaced = displace(view, plan, order, job, place)
+                    limit = limit_of(job, view.now)
+                    if not (indexed and consolidated and shape.plain):
+                        displaced = _displaced_one_by_one(view, plan, order, job, place)
+                    elif refused is None or not _harder(shape, limit, *refused):
+                        relief = exits.relief(shape, limit)
+                        if relief is None:
+                            refused = (shape, limit)
+                        else:
+                            displaced = [(runner, runner.spots or ()) for runner in relief.jobs]
+                            for runner, _ in displaced:
+                                plan.stop(runner)
                     if displaced:
                         spots = place(room, job)
+                        only = refused = None
                 if spots is None:
                     plan.deny(job, "Resources")
                     blocked.add(shape)
@@ -73,17 +96,20 @@ def preemptive(order: Order, *, nobody_overtakes: bool = False) -> Callable[[Vie
     return serve
 
 
+def _harder(shape: Shape, limit: Key, than: Shape, its: Key) -> bool:
+    """Whether it asks for no less than another of the same types, and may displace no more than that.
+
+    If that one found no relief, it will find none either; those who started since only take room.
+    """
+    return shape.tasks >= than.tasks and shape.types == than.types and not its < limit
+
+
 def _line(
     view: View, order: Order, blocked: Collection[Shape], full: Mapping[Shape, Collection[str]]
 ) -> Iterator[JobView]:
-    """Who waits, in order, but for shapes that are blocked; those only grow while one goes down the line."""
-    if full:
-        while (job := _first(view, order, blocked, full)) is not None:
-            yield job
-    else:
-        for job in view.queue.walk():
-            if job.shape not in blocked:
-                yield job
+    """Who waits, in order, but for shapes that are blocked or beyond the limits of their tenants."""
+    while (job := _first(view, order, blocked, full)) is not None:
+        yield job
 
 
 def _first(
@@ -100,20 +126,11 @@ def _first(
     return min(found)[2] if found else None
 
 
-def displace(view: View, plan: Plan, order: Order, job: JobView, place: Place) -> Displaced:
-    """Stop those who yield first to this job until it fits; nobody if that cannot be."""
-    assert order.limit is not None
-    limit = order.limit(job, view.now)
-    if job.shape.plain and not order.drifts and packs(place, job):
-        relief = view.exits.relief(job.shape, limit)
-        if relief is None:
-            return ()
-        displaced = [(runner, runner.spots or ()) for runner in relief.jobs]
-        for runner, _ in displaced:
-            plan.stop(runner)
-        return displaced
+def _displaced_one_by_one(view: View, plan: Plan, order: Order, job: JobView, place: Place) -> Displaced:
+    """Where no index helps: stop those who yield first to this job until it fits; nobody if it never does."""
     assert order.yields is not None
-    now, yields = view.now, order.yields
+    assert order.limit is not None
+    now, yields, limit = view.now, order.yields, order.limit(job, view.now)
     leaving = sorted(
         (key, -other.seq, other)
         for other in view.running.values()

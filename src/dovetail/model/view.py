@@ -213,7 +213,7 @@ class View(Protocol):
     @property
     def used(self) -> Mapping[str, int]: ...
     @property
-    def arrived(self) -> Sequence[JobView]: ...  # new in the queue since the last decision
+    def arrived(self) -> Sequence[JobView]: ...  # new since the last decision; who was welcomed runs already
     @property
     def moved(self) -> bool: ...  # something else than arrivals happened since
     @property
