@@ -15,7 +15,7 @@ from dovetail.sim.run import Run
 from dovetail.solve import lp
 from dovetail.solve.parts import solved
 from dovetail.solve.shares import Shares
-from dovetail.testing.build import Profile, job, run
+from dovetail.testing.build import Checkpoint, Profile, job, run
 from dovetail.testing.claims import claim, tells_apart
 from dovetail.traces.profiles import load_throughputs
 
@@ -237,3 +237,11 @@ def test_pop_is_gavel_in_parts() -> None:
         assert np.mean(result.jct()) <= np.mean(blind.jct()) / 1.15
 
     tells_apart(check, run(jobs, on, "pop", parts=2, round=1800.0), blind)
+
+
+def test_who_saves_nothing_when_stopped_runs_until_it_has_saved() -> None:
+    """Else two of them would take turns for ever on one GPU."""
+    hour = 3_600_000_000
+    jobs = [job(name, hours=2, checkpoint=Checkpoint(every=hour, on_stop=False)) for name in "ab"]
+    result = run(jobs, gpus([1], ("V100",)), "gavel")
+    assert sorted(result.jct()) == [3 * HOUR, 4 * HOUR]

@@ -1,10 +1,10 @@
-"""A partial-allocation auction: everybody says what each bundle is worth to it, and nobody gains by lying.
+"""A partial-allocation auction: everybody says what each bundle is worth to it, and winners pay for the harm.
 
 Of all ways to give each bidder one bundle the one with the largest product of values is chosen: multiplying
 all of one's own values changes nothing. A winner then keeps only a part of its bundle: what the others'
-values multiply to beside it, over what they would without it. That part is a hidden payment for the harm it
-does them, and it makes exaggeration as costly as it is useful (Cole, Gkatzelis, Goel, "Mechanism design for
-fair division", EC 2013).
+values multiply to beside it, over what they would without it (Cole, Gkatzelis, Goel, "Mechanism design for
+fair division", EC 2013). That hidden payment makes truth the best bid if a part of a bundle is worth that
+part of its value, and nothing is worth 0. Where nothing has a value too, as here, exaggerating may still pay.
 """
 
 from __future__ import annotations

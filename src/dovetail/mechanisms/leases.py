@@ -86,21 +86,6 @@ def gathered(view: View, plan: Plan) -> list[JobView]:
     return jobs
 
 
-def spared(job: JobView, now: int) -> bool:
-    """Whether a running job must not be stopped now: it may not be, or nothing of this start would be kept.
-
-    Who saves nothing when it is stopped runs until it has saved by itself; else a lease shorter than that
-    would keep it busy for ever.
-    """
-    if job.spots is None:
-        return False
-    checkpoint = job.traits.checkpoint
-    done = (now - job.started_at - checkpoint.restore) * job.rate
-    if not job.traits.preemptible or done <= 0:
-        return True
-    return not checkpoint.on_stop and (checkpoint.every is None or done < checkpoint.every)
-
-
 def tempos(cluster: Cluster, jobs: Iterable[JobView]) -> dict[str, Tempo]:
     """How fast each job goes on the types on which it gets anywhere."""
     every = tuple(kind.name for kind in cluster.types)

@@ -99,7 +99,7 @@ def picked(
     left = capacity(view.cluster, view.room)
     chosen: dict[str, Pick] = {}
     for job in view.running.values():
-        if not job.traits.preemptible and job.shape.each:
+        if job.shape.each and spared(job, view.now):
             kind = kind_of(view.cluster, job)
             chosen[job.id] = Pick(job, kind)
             left[kind] = left.get(kind, 0) - job.held
@@ -137,7 +137,8 @@ def enact(view: View, picks: Sequence[Pick]) -> Plan:
     plan = view.draft()
     wanted = {pick.job.id: pick.way for pick in picks}
     for job in list(view.running.values()):
-        if job.traits.preemptible and job.shape.each and not _stays(view.cluster, job, wanted.get(job.id)):
+        stays = spared(job, view.now) or _stays(view.cluster, job, wanted.get(job.id))
+        if job.shape.each and not stays:
             plan.stop(job)
     for job, way in sorted(picks, key=lambda pick: -pick.job.shape.load):
         if job.spots is None:
@@ -155,6 +156,21 @@ def _stays(cluster: Cluster, job: JobView, way: str | None) -> bool:
         return False
     split = len(nodes_of(job.spots)) > fewest_nodes(cluster, of_kind(job.shape, type_of(way)))
     return way.endswith(SPLIT) or not split
+
+
+def spared(job: JobView, now: int) -> bool:
+    """Whether a running job must not be stopped now: it may not be, or nothing of this start would be kept.
+
+    Who saves nothing when it is stopped runs until it has saved by itself; else rounds shorter than that
+    would keep it busy for ever.
+    """
+    if job.spots is None:
+        return False
+    checkpoint = job.traits.checkpoint
+    done = (now - job.started_at - checkpoint.restore) * job.rate
+    if not job.traits.preemptible or done <= 0:
+        return True
+    return not checkpoint.on_stop and (checkpoint.every is None or done < checkpoint.every)
 
 
 def place_on(room: Room, shape: Shape, way: str) -> Spots | None:

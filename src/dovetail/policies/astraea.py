@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from dovetail.mechanisms.leases import Seat, Tempo, filled, gathered, seat_for, seated, spared, tempos
+from dovetail.mechanisms.leases import Seat, Tempo, filled, gathered, seat_for, seated, tempos
 from dovetail.mechanisms.ltgf import Ledger, Wish, Wishes, accrued, dealt, held, in_turn
 from dovetail.mechanisms.order import arrival
-from dovetail.mechanisms.rounds import capacity, kind_of
+from dovetail.mechanisms.rounds import capacity, kind_of, spared
 from dovetail.model.units import WHOLE, micros
 from dovetail.model.view import JobView, Order, Plan, Policy, View
 

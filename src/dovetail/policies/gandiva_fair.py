@@ -21,11 +21,10 @@ from dovetail.mechanisms.leases import (
     of_kinds,
     seat_for,
     seated,
-    spared,
     tempos,
 )
 from dovetail.mechanisms.order import arrival
-from dovetail.mechanisms.rounds import capacity, kind_of
+from dovetail.mechanisms.rounds import capacity, kind_of, spared
 from dovetail.mechanisms.stride import Passes, Tickets, Turn, advanced, in_turn, joined
 from dovetail.mechanisms.trade import Holding, settled, trades
 from dovetail.model.units import micros

@@ -23,11 +23,10 @@ from dovetail.mechanisms.leases import (
     of_kinds,
     seat_for,
     seated,
-    spared,
     tempos,
 )
 from dovetail.mechanisms.order import arrival
-from dovetail.mechanisms.rounds import capacity, kind_of
+from dovetail.mechanisms.rounds import capacity, kind_of, spared
 from dovetail.model.chance import chance
 from dovetail.model.units import micros
 from dovetail.model.view import JobView, Order, Plan, Policy, Room, View
