@@ -43,6 +43,29 @@ def eventually(look: Callable[[], T], what: str = "it", seconds: float = PATIENC
     return found
 
 
+@contextlib.contextmanager
+def commanded(folder: Path, *words: str) -> Iterator[Any]:
+    """A client of a plane that `dovetail up` started with these words; at the end nothing of it is left."""
+    from dovetail import Client
+
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    state, log = folder / "state", folder / "up.log"
+    command = [sys.executable, "-m", "dovetail.cli", "up", "--state", str(state), "--port", str(port), *words]
+    with log.open("wb") as output, subprocess.Popen(command, stdout=output, stderr=output) as plane:
+        try:
+            eventually(lambda: "dovetail is up" in log.read_text() or plane.poll() is not None, "the plane")
+            assert plane.poll() is None, log.read_text()
+            with Client(state=state) as client:
+                yield client
+                if left := [job.id for job in client.jobs(active=True)]:
+                    client.cancel(*left)
+                eventually(lambda: not list(client.jobs(active=True)), "the end of all jobs")
+        finally:
+            plane.terminate()
+
+
 # --- in the nursery, and in its planes --------------------------------------------------------------
 
 

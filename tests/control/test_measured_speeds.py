@@ -6,14 +6,12 @@ on the A100, the other 1.4 times; neither says so, and the names of types mean n
 
 from __future__ import annotations
 
-import socket
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.control.harness import eventually
+from tests.control.harness import commanded, eventually
 
 from dovetail import Client
 
@@ -31,12 +29,7 @@ raise SystemExit(143)
 
 @pytest.fixture
 def client(tmp_path: Path) -> Iterator[Client]:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    state, log = tmp_path / "state", tmp_path / "up.log"
-    words = ["up", "--state", str(state), "--port", str(port), "--virtual", "1x1:A100,1x1:V100"]
-    words += [
+    gavel = [
         "--policy",
         "gavel",
         "--set",
@@ -46,22 +39,8 @@ def client(tmp_path: Path) -> Iterator[Client]:
         "--set",
         "round=8",
     ]
-    with (
-        log.open("wb") as output,
-        subprocess.Popen(
-            [sys.executable, "-m", "dovetail.cli", *words], stdout=output, stderr=subprocess.STDOUT
-        ) as plane,
-    ):
-        try:
-            eventually(lambda: "dovetail is up" in log.read_text() or plane.poll() is not None, "the plane")
-            assert plane.poll() is None, log.read_text()
-            with Client(state=state) as found:
-                yield found
-                if left := [job.id for job in found.jobs(active=True)]:
-                    found.cancel(*left)
-                eventually(lambda: not list(found.jobs(active=True)), "the end of all jobs")
-        finally:
-            plane.terminate()
+    with commanded(tmp_path, "--virtual", "1x1:A100,1x1:V100", *gavel) as found:
+        yield found
 
 
 def test_the_larger_speed_up_ends_on_the_faster_type(client: Client, tmp_path: Path) -> None:
@@ -72,10 +51,10 @@ def test_the_larger_speed_up_ends_on_the_faster_type(client: Client, tmp_path: P
     def submitted(name: str, fast: float, slow: float) -> str:
         run = f"{sys.executable} {script} {fast} {slow}"
         request = {"name": name, "model": name, "run": run, "resources": {"gpus": 1}, "time": "1h"}
-        return client.submit(request).id
+        return client.submit({**request, "checkpoint": {"grace": "10s"}}).id
 
+    content = submitted("content", 14.0, 10.0)  # who comes first is put on the A100
     gains = submitted("gains", 80.0, 10.0)
-    content = submitted("content", 14.0, 10.0)
 
     def on(id: str) -> str:
         placed = client.job_info(id).raw["placement"]
@@ -87,7 +66,7 @@ def test_the_larger_speed_up_ends_on_the_faster_type(client: Client, tmp_path: P
             len({a["placement"][0]["node"] for a in client.attempts(id)}) == 2 for id in (gains, content)
         )
 
-    eventually(measured, "both on both types")
+    eventually(measured, "both on both types", 240)
     settled = 0  # looks
 
     def settles() -> bool:
@@ -96,4 +75,4 @@ def test_the_larger_speed_up_ends_on_the_faster_type(client: Client, tmp_path: P
         settled = settled + 1 if (on(gains), on(content)) == ("n0", "n1") else 0
         return settled >= 300
 
-    eventually(settles, "each where it belongs")
+    eventually(settles, "each where it belongs", 240)

@@ -7,16 +7,15 @@ from __future__ import annotations
 
 import os
 import re
-import socket
-import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TypeVar
 
 import pytest
+from tests.control.harness import commanded
+from tests.control.harness import eventually as come_true
 
 from dovetail import Client
 from dovetail.client.client import JobHandle
@@ -36,35 +35,12 @@ def client(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Client]:
     assert find_spec("torch") is not None, "the build must have torch: make torch"
     monkeypatch.chdir(ROOT)
     monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}:{os.environ['PATH']}")
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    state, log = tmp_path / "state", tmp_path / "up.log"
-    words = ["up", "--state", str(state), "--port", str(port), "--virtual", "1x2:A100"]
-    with (
-        log.open("wb") as output,
-        subprocess.Popen(
-            [sys.executable, "-m", "dovetail.cli", *words], stdout=output, stderr=subprocess.STDOUT
-        ) as plane,
-    ):
-        try:
-            eventually(lambda: "dovetail is up" in log.read_text() or plane.poll() is not None, "the plane")
-            assert plane.poll() is None, log.read_text()
-            with Client(state=state) as found:
-                yield found
-                if left := [job.id for job in found.jobs(active=True)]:
-                    found.cancel(*left)
-                eventually(lambda: not list(found.jobs(active=True)), "the end of all jobs")
-        finally:
-            plane.terminate()
+    with commanded(tmp_path, "--virtual", "1x2:A100") as found:
+        yield found
 
 
 def eventually(look: Callable[[], T], what: str) -> T:
-    until = time.monotonic() + PATIENCE
-    while not (found := look()):
-        assert time.monotonic() < until, f"{what} did not come within {PATIENCE:.0f} s"
-        time.sleep(0.1)
-    return found
+    return come_true(look, what, PATIENCE)
 
 
 def log_of(job: JobHandle, attempt: int) -> str:

@@ -157,10 +157,10 @@ def test_a_database_without_room_refuses_clearly_and_goes_on_later(tmp_path: Pat
 
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path | None]:
-    """A file system of a few megabytes, where one may be mounted."""
+    """A file system of few megabytes, yet more than a log of the database takes, if one may be mounted."""
     folder = tmp_path / "disk"
     folder.mkdir()
-    options = ["-t", "tmpfs", "-o", "size=4m", "tmpfs", str(folder)]
+    options = ["-t", "tmpfs", "-o", "size=16m", "tmpfs", str(folder)]
     try:
         made = subprocess.run(["mount", *options], capture_output=True, check=False).returncode == 0
     except OSError:

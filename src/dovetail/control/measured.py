@@ -79,7 +79,7 @@ class Measured:
             {"model": key[0], "type": key[1], "gpus": key[2], "rate": mean, "count": count, "time": now}
         )
         first = self._first.setdefault((key[0], key[2]), key[1])
-        against = rate / self._rates[key[0], first, key[2]][0]
+        against = mean / self._rates[key[0], first, key[2]][0]  # means: noise is no news
         if job.rate > 0 and abs(against / job.rate - 1.0) > NEWS:
             ledger.progressed(record, against, now)
 

@@ -35,7 +35,10 @@ from dovetail.engines import cgroup
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import signal
-    from typing import Any, NoReturn
+    from collections.abc import Callable
+    from typing import Any, NoReturn, TypeVar
+
+    Result = TypeVar("Result")
 else:
     import _signal as signal
 
@@ -226,6 +229,17 @@ class Unstartable(Exception):
     """Said to people as the attempt's end."""
 
 
+def patiently(work: Callable[[], Result]) -> Result:
+    """Do it, however often that takes: a full disk is emptied by somebody, sooner or later."""
+    while True:
+        try:
+            return work()
+        except OSError as problem:
+            if problem.errno not in SHORTAGE:
+                raise
+            time.sleep(2.0)
+
+
 # --- one attempt -----------------------------------------------------------------------------------
 
 
@@ -312,15 +326,8 @@ class Attempt:
             with open(os.path.join(self.folder, "supervisor.log"), "a", encoding="utf-8") as log:
                 log.write(f"control groups could not be removed: {' '.join(left)}\n")
 
-    def _write_down(self, name: str, said: dict[str, Any]) -> None:
-        while True:
-            try:
-                write_json(self.folder, name, said)
-                return
-            except OSError as problem:
-                if problem.errno not in SHORTAGE:
-                    raise
-                time.sleep(2.0)  # a full disk is emptied by somebody, sooner or later
+    def _write_down(self, name: str, said: dict[str, Any], *, durable: bool = True) -> None:
+        patiently(lambda: write_json(self.folder, name, said, durable=durable))
 
     # starting
 
@@ -353,9 +360,9 @@ class Attempt:
         try:
             self._hear(pipes, b"R")
             known = [[pid, born(pid)] for pid in pids]
-            write_json(self.folder, "pids.json", {"processes": known}, durable=False)
+            self._write_down("pids.json", {"processes": known}, durable=False)
             first = {**envs[0], "PWD": launch["cwd"]}
-            write_json(self.folder, "environment.json", first, durable=False)
+            self._write_down("environment.json", first, durable=False)
             os.write(opener, b"G" * len(pids))
             self._hear(pipes, b"")
         finally:
@@ -435,9 +442,8 @@ class Attempt:
             out = -1
             if process["own_output"]:
                 step = f"cannot open {process['output']!r}"
-                out = os.open(
-                    process["output"], os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW, 0o640
-                )
+                flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW
+                out = patiently(lambda: os.open(process["output"], flags, 0o640))
             run = os.path.join(self.folder, "run")
             if account is not None and os.geteuid() == 0:
                 step = f"cannot run as {account.pw_name!r}"
@@ -449,7 +455,7 @@ class Attempt:
                     raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
             if self.launch["checkpoint_dir"]:
                 step = f"cannot make the checkpoint folder {self.launch['checkpoint_dir']!r}"
-                os.makedirs(self.launch["checkpoint_dir"], exist_ok=True)
+                patiently(lambda: os.makedirs(self.launch["checkpoint_dir"], exist_ok=True))
             workdir = self.launch["cwd"]
             step = f"cannot enter the workdir {workdir!r}"
             os.chdir(workdir)

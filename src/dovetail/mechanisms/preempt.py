@@ -28,6 +28,7 @@ def preemptive(order: Order, *, nobody_overtakes: bool = False) -> Callable[[Vie
         plan = view.draft()
         room, queue, exits = plan.room, view.queue, view.exits
         always = place is packed
+        claims = bool(view.cluster.tenants)  # a limit is named before want of room, to whoever asks why
         if packs_first(place):
             plan.welcome(past=not nobody_overtakes)
         blocked: set[Shape] = set()
@@ -52,10 +53,11 @@ def preemptive(order: Order, *, nobody_overtakes: bool = False) -> Callable[[Vie
                 consolidated = always or packs(place, job)
                 if not consolidated:
                     spots = place(room, job)
-                elif plan.start(job):
-                    continue
-                elif room.may_fit(shape):
-                    spots = place(room, job)
+                elif claims or room.may_fit(shape):  # most do not, and that is quickly said
+                    if plan.start(job):
+                        continue
+                    if room.may_fit(shape):
+                        spots = place(room, job)
                 displaced: Displaced = ()
                 if spots is None and (tried is None or shape in tried):
                     limit = limit_of(job, view.now)

@@ -18,6 +18,7 @@ from typing import Literal
 import numpy as np
 
 from dovetail.mechanisms import objectives
+from dovetail.mechanisms.order import arrival
 from dovetail.mechanisms.rounds import (
     SPLIT,
     Book,
@@ -47,7 +48,6 @@ from dovetail.solve.shares import IntVector, Matrix, Shares, Solution, Vector
 
 Objective = Literal["max-min", "max-sum", "makespan", "finish-time", "fifo", "sjf", "cost"]
 
-_ARRIVAL = Order(key=lambda job, now: job.seq, fifo=True)
 _BLANK = Book()
 _NOTHING = Seen()
 _NOBODY = Given()
@@ -176,7 +176,7 @@ class Gavel:
     whole_steps: bool = False
     slips: bool = False
     parts: int = 1
-    order: Order = _ARRIVAL
+    order: Order = arrival
     group: Callable[[JobView], Hashable] | None = None
     quantum: int | None = None
 
