@@ -686,7 +686,13 @@ class Driver(threading.Thread):
             "key": key,
             "body": body(kind, self.traces, gpus=gpus, **more),
         }
-        ids: list[str] = self.line.ask(**asked)
+        try:
+            ids: list[str] = self.line.ask(**asked)
+        except Refused as error:
+            if not str(error).startswith("NeverFits"):
+                raise
+            self.deeds["refused"] += 1  # more than the quota of the moment allows: never accepted, never lost
+            return []
         if pick.random() < 0.2 and (again := self.line.ask(**asked)) != ids:
             self.problems.append(f"one key, two answers: {ids} and {again}")
         for name in ids:
