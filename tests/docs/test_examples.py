@@ -112,6 +112,7 @@ _CHANGES = (
     (r"\b(?:[A-Z][a-z]{2} )?\d\d:\d\d(?::\d\d)?\b", "CLOCK"),
     (r"\b\d[\d,]*(?:\.\d+)? (?:us|ms|s|min|h|d)\b", "SPAN"),
     (r", between CLOCK and CLOCK", ""),  # not said of two moments in the same minute
+    (r"cancelled; it is stopping", "cancelled"),  # unless it has stopped already
     (r"\(now\)", "(SPAN ago)"),
     (r"\d+\.\d+", "N"),
     (r"\bstep \d+", "step N"),
