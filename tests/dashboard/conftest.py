@@ -6,11 +6,10 @@ import os
 import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from importlib.util import module_from_spec, spec_from_file_location
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from tests.control import harness
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
@@ -29,19 +28,6 @@ PATIENCE_MS = 60_000
 CHROMIUMS = ("chromium", "chromium-browser", "google-chrome")
 
 
-def loaded(path: Path) -> Any:
-    """A module beside the tests, which are no package."""
-    spec = spec_from_file_location(f"dashboard_{path.stem}", path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-harness = loaded(Path(__file__).parents[1] / "control" / "harness.py")
-
-
 @dataclass(slots=True)
 class Plane:
     """`dovetail up`, its administrator's client, and tokens for others."""
@@ -57,6 +43,10 @@ class Plane:
             made = self.client.create_token(user, tenant=tenant, user=user, role=role)
             found = self._tokens[role, tenant, user] = str(made["token"])
         return found
+
+    def until(self, look: Callable[[], Any]) -> Any:
+        """What `look` finds, once it finds something."""
+        return harness.eventually(look)
 
 
 @pytest.fixture(scope="module")
