@@ -376,7 +376,8 @@ class Audit:
 
 def _neighbour(book: Book) -> Neighbour:
     profile = book.job.traits.profile
-    return Neighbour(profile.use if profile else 1.0, profile.hurt if profile else 0.0, book.terms)
+    use, hurt = (profile.use, profile.hurt) if profile else (1.0, 0.0)
+    return Neighbour(use, hurt, book.terms, book.job.model, book.spots)
 
 
 # -- a watched run
