@@ -164,6 +164,9 @@ def test_beside_a_model_it_was_measured_with() -> None:
     on_v: Spots = ((1, 0b01, 500, 0, 0),)
     assert rate(on_v, beside("lm", on_v)) == formula / 2
     assert rate(half, beside("lm", half, terms=Terms(guard=0.1))) == 2.0  # it gives way
+    # Who asked for half a device is held to it, and is not one of those who were measured.
+    capped = ProfiledSpeed(two).rate(Shape(milli=500), traits, half, terms, [beside("lm", half)])
+    assert capped == formula
 
 
 def test_servers_and_cpus() -> None:

@@ -931,9 +931,14 @@ def _tenant(job: JobView) -> str:
 
 
 def _within(inner: Spots, outer: Spots) -> bool:
-    """Whether all of these spots are among those."""
-    held = {(spot[0], spot[2]): spot[1] for spot in outer}
-    return all(held.get((node, share), 0) & devices == devices for node, devices, share, _, _ in inner)
+    """Whether all of these spots are among those; a part of a device is within more of it."""
+    return all(
+        any(
+            node == on and held & devices == devices and (share == most or 0 < share < most)
+            for on, held, most, _, _ in outer
+        )
+        for node, devices, share, _, _ in inner
+    )
 
 
 def _resizes(old: Spots, new: Spots) -> bool:

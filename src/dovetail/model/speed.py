@@ -24,7 +24,7 @@ class Neighbour:
     use: float  # of the device's time, alone
     hurt: float
     terms: Terms = FULL
-    model: str = ""
+    model: str = ""  # if it asked for the whole of its devices
     spots: Spots = ()  # all that it holds
 
 
@@ -74,16 +74,20 @@ class ProfiledSpeed:
             rate *= min(1.0, cpus / (profile.cpus * tasks)) if cpus else 1.0
         if terms is not FULL:
             rate *= on_terms(profile, terms)
-        if profile.beside and met and (known := self._beside(profile, spots, terms, met)) is not None:
+        lent = _lent(shape, spots)
+        if lent and met and (known := self._beside(profile, spots, terms, met)) is not None:
             return rate * known
-        return rate * shared(profile, spots, terms, met, lent=_lent(shape, spots))
+        return rate * shared(profile, spots, terms, met, lent=lent)
 
     def _type_speed(self, profile: Profile, node: int) -> float:
         kind = self.cluster.nodes[node].type
         return profile.speeds.get(kind.name, kind.speed)
 
     def _beside(self, profile: Profile, spots: Spots, terms: Terms, met: Sequence[Neighbour]) -> float | None:
-        """What was measured of the two on the same devices, over the speed alone; None if it was not."""
+        """What was measured of the two on the same devices, over the speed alone; None if it was not.
+
+        Both asked for the whole of them, and each is as fast as the other lets it be.
+        """
         (other, *more) = met
         if more or terms.guard is not None or other.terms.guard is not None:
             return None
