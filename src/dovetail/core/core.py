@@ -932,10 +932,13 @@ def _tenant(job: JobView) -> str:
 
 def _within(inner: Spots, outer: Spots) -> bool:
     """Whether all of these spots are among those; a part of a device is within more of it."""
+    held: dict[int, list[tuple[int, int]]] = {}
+    for node, devices, share, _, _ in outer:
+        held.setdefault(node, []).append((devices, share))
     return all(
         any(
-            node == on and held & devices == devices and (share == most or 0 < share < most)
-            for on, held, most, _, _ in outer
+            there & devices == devices and (share == most or 0 < share < most)
+            for there, most in held.get(node, ())
         )
         for node, devices, share, _, _ in inner
     )
