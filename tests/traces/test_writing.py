@@ -51,6 +51,9 @@ profiles = st.builds(
     batch_cost=st.floats(0, 1),
     noise_scale=positive,
     skewed=st.booleans(),
+    beside=st.dictionaries(
+        st.sampled_from(["A100", "V100"]), st.dictionaries(words, st.floats(0, 9), max_size=2), max_size=2
+    ),
 )
 counts = st.none() | st.integers(0, 99)
 traits = st.builds(
