@@ -391,6 +391,12 @@ def test_reports_are_shown_though_a_loss_is_no_number(live: Live) -> None:
     items = live.get(f"jobs/{job}/reports?limit=2", "eve")["items"]
     assert items == [{"step": 28, "loss": [None, None]}, {"step": 29, "loss": [None, None]}]
     assert len(live.get(f"jobs/{job}/reports")["items"]) == 20
+    every, spread = (
+        live.get(f"jobs/{job}/reports?{how}")["items"] for how in ("limit=200", "limit=5&spread=true")
+    )
+    assert spread[0] == every[0], "from the first"
+    assert spread[-1] == every[-1], "to the last"
+    assert 3 <= len(spread) <= 5
 
 
 def test_answers_stay_small_whatever_the_jobs_are_called(live: Live) -> None:

@@ -391,7 +391,8 @@ def fair_shares(core: Core) -> dict[str, float]:
     """GPUs that each tenant with work would have, were they divided by weight and without breaks.
 
     Each gets what is its own first, as far as it wants it, and the rest is divided by weight; nobody gets
-    more than it wants or may have. Every tenant counts by its own weight, whoever its parent is.
+    more than it wants or may have. Every tenant counts by its own weight, whoever its parent is; a parent has
+    what its children have, as it uses what they use.
     """
     wants: dict[str, float] = {}
     for job in core.jobs.values():
@@ -412,7 +413,11 @@ def fair_shares(core: Core) -> dict[str, float]:
     weights = {name: tenant.weight for name, tenant in core.cluster.tenants.items()}
     rest = {name: max(0.0, wants[name] - amount) for name, amount in own.items()}
     more = water_filled(max(0.0, gpus - sum(own.values())), rest, weights)
-    return {name: own[name] + more[name] for name in wants}
+    found: dict[str, float] = {}
+    for name in wants:
+        for above in core.cluster.line(name):
+            found[above] = found.get(above, 0.0) + own[name] + more[name]
+    return found
 
 
 def never(shape: Shape, cluster: Cluster) -> str:

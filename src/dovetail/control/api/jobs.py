@@ -7,6 +7,8 @@ Within a tenant every token of the role user may act on every job, as a team sha
 from __future__ import annotations
 
 import json
+from collections import deque
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -412,18 +414,49 @@ def list_reports(
     id: JobId,
     attempt: Annotated[int | None, Query(ge=1, le=1_000_000, description="Nothing: the last.")] = None,
     limit: Limit = 20,
+    spread: Annotated[
+        bool, Query(description="From all of the attempt, evenly, instead of the last ones.")
+    ] = False,
 ) -> Response:
     row = named(call, id)
     epoch = attempt or row.epoch
-    last: list[Any] = []
+    kept = Thinned(limit) if spread else deque[Any](maxlen=limit)
     offset = 0
     while epoch and epoch <= row.epoch:
         found, next_offset = call.plane.engine.reports(row.id, epoch, offset)
-        last = [*last, *found][-limit:]
+        kept.extend(found)
         if next_offset == offset:
             break
         offset = next_offset
-    return document({"items": _small(last)})
+    return document({"items": _small(list(kept))})
+
+
+class Thinned:
+    """Of however many that come one by one, at most so many: every so-manieth, and the last.
+
+    >>> kept = Thinned(4)
+    >>> kept.extend(range(10))
+    >>> list(kept)
+    [0, 4, 8, 9]
+    """
+
+    def __init__(self, most: int) -> None:
+        self._most, self._step, self._count = most, 1, 0
+        self._kept: list[Any] = []
+        self._last: list[Any] = []
+
+    def extend(self, more: Iterable[Any]) -> None:
+        for one in more:
+            if self._count % self._step == 0:
+                self._kept.append(one)
+                if len(self._kept) >= max(2, self._most):
+                    self._kept, self._step = self._kept[::2], 2 * self._step
+            self._count += 1
+            self._last = [one]
+
+    def __iter__(self) -> Iterator[Any]:
+        known = self._kept if self._kept[-1:] == self._last else [*self._kept, *self._last]
+        return iter(known[-self._most :])
 
 
 def _small(reports: list[Any]) -> list[Any]:

@@ -170,7 +170,7 @@ function Bars({ shares }) {
 /** @param {Share} item */
 function shareText(item) {
   const parts = [`${number(item.used)} in use`];
-  if (typeof item.fair === "number") parts.push(`${number(item.fair)} fair`);
+  if (typeof item.fair === "number") parts.push(`${number(item.fair, 1)} fair`);
   parts.push(item.quota === null ? "no quota" : `quota ${number(item.quota)}`);
   if (item.pending) parts.push(`${number(item.pending)} waiting`);
   return parts.join(" · ");

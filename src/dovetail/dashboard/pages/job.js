@@ -92,11 +92,14 @@ function useJob(first) {
     const loadAttempts = () => taken(
       get(`/jobs/${id}/attempts`, { limit: 200 }), (page) => setAttempts(page.items),
     );
-    const loadReports = () => taken(get(`/jobs/${id}/reports`, { limit: 200 }), (page) => {
-      const fresh = reported !== now.attempt;
-      reported = now.attempt;
-      setReports((before) => merged(fresh ? [] : before, page.items));
-    });
+    const loadReports = () => {
+      const fresh = reported !== now.attempt; // then all of it at a glance, later what is new
+      const asked = get(`/jobs/${id}/reports`, { limit: 200, spread: fresh });
+      return taken(asked, (page) => {
+        reported = now.attempt;
+        setReports((before) => merged(fresh ? [] : before, page.items));
+      });
+    };
     const loadWhy = async () => {
       try {
         const value = await get(`/jobs/${id}/why`);
@@ -169,7 +172,7 @@ function JobView({ first }) {
         ${over(job.state) && job.detail && html`<span>${job.detail}</span>`}
         ${runs && job.started_at && html`<span>for ${between(job.started_at, null, now)}</span>`}
         ${runs && job.ends_at && html`<span class="muted">expected to finish ${span(job.ends_at)}</span>`}
-        ${job.array && html`<span>member ${job.array.index} of the array
+        ${job.array && html`<span>member ${job.array.index} of the array${" "}
           <a class="mono" href=${`#/jobs/${job.array.id}`}>${job.array.id}</a></span>`}
       </div>
       ${said && html`<${Note} kind="ok">${said}<//>`}
