@@ -67,8 +67,9 @@ def chromium() -> str:
     return found
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
+    """For a file of tests only: while Playwright lives nothing else in the process can run an event loop."""
     path = chromium()
     from playwright.sync_api import sync_playwright
 
