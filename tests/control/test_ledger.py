@@ -137,7 +137,8 @@ class HandEngine:
 
     def forget(self, job: str, epoch: int) -> None:
         self.disk.point("forget before")
-        self.disk.forgotten.add((job, epoch))
+        if (job, epoch) in self.disk.attempts:  # one that was told to stop before it was ever started is not
+            self.disk.forgotten.add((job, epoch))
         self.disk.point("forget after")
 
     def wait(self, timeout: float) -> None:
