@@ -46,7 +46,9 @@ from dovetail.solve.filling import Group
 from dovetail.solve.parts import solved
 from dovetail.solve.shares import IntVector, Matrix, Shares, Solution, Vector
 
-Objective = Literal["max-min", "max-sum", "makespan", "finish-time", "fifo", "sjf", "cost"]
+Objective = Literal[
+    "max-min", "max-sum", "makespan", "finish-time", "fifo", "sjf", "cost", "isolated", "allox"
+]
 
 _BLANK = Book()
 _NOTHING = Seen()
@@ -72,7 +74,9 @@ def gavel(
     `objective`: the worst-off job's throughput against an equal share of all types (max-min, by weight:
     priority plus one), the sum of throughputs (max-sum), the end of the last job (makespan), the worst finish
     time against a private share of the cluster (finish-time), in order of arrival or of remaining time on
-    the fastest type with room (fifo, sjf), or throughput for money with deadlines kept (cost). Without
+    the fastest type with room (fifo, sjf), throughput for money with deadlines kept (cost), or nothing: an
+    equal part of every type for everybody (isolated), or who is first in line by AlloX's matching, for good
+    (allox). Without
     `aware` all types count as alike. `water_filling` goes on after the worst-off cannot be helped;
     `hierarchy` does so tenant by tenant, down their tree and by their weights, and says how the jobs of one
     tenant stand to each other. With `placement` a gang's speed when split is another than together.
@@ -310,6 +314,13 @@ class Gavel:
             due = np.array([(job.deadline - view.now) / SECOND if job.deadline else 0.0 for job in jobs])
             floor = np.divide(work, due, out=np.zeros(len(jobs)), where=due > 0)
             x = objectives.cheapest(shares, _prices(view, table.ways), floor)
+        elif self.objective == "isolated":
+            x = objectives.equal_parts(shares)
+        elif self.objective == "allox":
+            before = [memory.book.deal.get(job.id, {}) for job in jobs]
+            x = objectives.in_lines(
+                shares, work, np.array([[had.get(way, 0.0) for way in table.ways] for had in before])
+            )
         else:
             first = [job.seq for job in jobs] if self.objective == "fifo" else work / speed.max(axis=1)
             x = objectives.in_turn(shares, sorted(range(len(jobs)), key=lambda i: (first[i], jobs[i].seq)))
