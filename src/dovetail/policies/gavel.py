@@ -273,9 +273,12 @@ class Gavel:
                 speed[i, k] = max(known[k], 0.0) if fits[key] else 0.0
         if not self.placement:
             return Table(jobs, kinds, speed)
-        slower = np.array([job.traits.profile.split if job.traits.profile else 1.0 for job in jobs])
+        slower = np.ones(speed.shape)
+        for i, job in enumerate(jobs):
+            if job.traits.profile:
+                slower[i] = [job.traits.profile.split_on(kind) for kind in kinds]
         gangs = np.array([job.shape.tasks > 1 for job in jobs])
-        split = np.where(gangs[:, None], speed / slower[:, None], 0.0)
+        split = np.where(gangs[:, None], speed / slower, 0.0)
         return Table(jobs, [*kinds, *(kind + SPLIT for kind in kinds)], np.hstack([speed, split]))
 
     # -- objectives

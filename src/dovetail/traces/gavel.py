@@ -49,9 +49,10 @@ def read_gavel(
     """Gavel's and Shockwave's traces.
 
     `throughputs` is a file of steps a second by GPU type, job type and scale, or `gavel` for Gavel's own
-    measurements. With it a job knows its speed on every type and stays off those it does not fit, and its
-    duration is that on `reference` (V100 if it is there, else the file's first type). Without it the file
-    must have durations. `types` are those of the cluster: each must have been measured.
+    measurements. With it a job knows its speed on every type and what being split costs it there, and stays
+    off those it does not fit; its duration is that on `reference` (V100 if it is there, else the file's first
+    type). Without it the file must have durations. `types` are those of the cluster: each must have been
+    measured.
 
     A job's priority is its weight less one, so that the usual weight is the usual priority; its SLO is a
     multiple of its duration.
@@ -152,5 +153,10 @@ def _measured(
         )
     fits = tuple(name for name in names if found[name])
     shape = gang(scale, fits if len(fits) < len(names) else ())
-    profile = Profile(speeds={name: speed / pace for name, speed in found.items()}, pace=pace)
+    apart = {name: speeds.single(kind, scale, name, consolidated=False) for name in fits if scale > 1}
+    profile = Profile(
+        speeds={name: speed / pace for name, speed in found.items()},
+        split={name: found[name] / speed for name, speed in apart.items() if speed} or 1.0,
+        pace=pace,
+    )
     return shape, Traits(profile=profile)
