@@ -7,11 +7,13 @@ gives steps and no duration: how long a job takes is its steps over its measured
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from dovetail.model.errors import TraceError
 from dovetail.model.job import PLAIN, Job, Profile, Shape, Traits, gang
 from dovetail.model.units import SECOND, micros
+from dovetail.traces.batches import Regimes, regimes
 from dovetail.traces.profiles import Throughputs, load_throughputs
 from dovetail.traces.table import Row, opened, rows, stem
 from dovetail.traces.trace import Dropped, Trace, assembled
@@ -54,6 +56,9 @@ def read_gavel(
     type). Without it the file must have durations. `types` are those of the cluster: each must have been
     measured.
 
+    Where the trace has modes (Shockwave's) and there are throughputs, a job whose batch grows is faster from
+    then on (`batches`); its duration is that at its first batch.
+
     A job's priority is its weight less one, so that the usual weight is the usual priority; its SLO is a
     multiple of its duration.
     """
@@ -71,6 +76,7 @@ def read_gavel(
         reference = _reference(speeds, reference, types)
     dropped = Dropped()
     kept: dict[tuple[str, int], tuple[Shape, Traits]] = {}
+    growing: dict[tuple[str, int, Regimes], Traits] = {}
     jobs = []
     for number, row in enumerate(
         rows(path, ("job_type", "total_steps"), header=_LAYOUTS[width], delimiter="\t")
@@ -85,6 +91,8 @@ def read_gavel(
                 _measured(row, speeds, kind, scale, reference, types) if speeds else (gang(scale), PLAIN)
             )
         shape, traits = kept[kind, scale]
+        if speeds and "mode" in row.columns:
+            traits = _growing(row, speeds, kind, scale, reference, traits, growing)
         if "duration" in row.columns:
             work = row.span("duration")
         else:
@@ -111,6 +119,31 @@ def read_gavel(
         )
     note = (f"durations are those on {reference.upper()}",) if "duration" not in _LAYOUTS[width] else ()
     return assembled(file, stem(path), "gavel", jobs, dropped, notes=note)
+
+
+def _growing(
+    row: Row,
+    speeds: Throughputs,
+    kind: str,
+    scale: int,
+    reference: str,
+    traits: Traits,
+    kept: dict[tuple[str, int, Regimes], Traits],
+) -> Traits:
+    """With the regimes of a batch that grows, if this job's does."""
+
+    def pace(kind: str) -> float | None:
+        return speeds.single(kind, scale, reference)
+
+    try:
+        found = regimes(kind, scale, row.text("mode"), row.number("total_steps"), pace)
+    except ValueError as error:
+        raise row.wrong(str(error)) from None
+    if not found or traits.profile is None:
+        return traits
+    if (kind, scale, found) not in kept:
+        kept[kind, scale, found] = replace(traits, profile=replace(traits.profile, regimes=found))
+    return kept[kind, scale, found]
 
 
 def _width(path: Path) -> int:
