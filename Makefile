@@ -4,13 +4,14 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.stamp
+PAGE := tests/dashboard
 CODE = $(wildcard src tests benchmarks docs)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup up example torch test lint check format bench docs hooks clean
+.PHONY: help setup up example torch browser screenshots test lint check format bench docs hooks clean
 
 help: ## list these targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup: $(STAMP) ## make .venv with everything pinned; skipped while nothing changed
 
@@ -37,14 +38,26 @@ example: setup ## compare three policies on a real trace; writes report.html
 torch: setup ## add PyTorch (CPU), for the examples that train and their tests
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements/torch.txt
 
-test: setup ## run the tests (more: make test ARGS="-k tiresias")
+browser: $(VENV)/.browser ## what the tests of the page need: Chromium, Playwright, checkers from npm
+
+$(VENV)/.browser: $(STAMP) requirements/browser.txt $(PAGE)/package-lock.json
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements/browser.txt
+	cd $(PAGE) && PATH="$(abspath $(BIN)):$$PATH" npm ci --silent
+	@$(PAGE)/chromium.sh
+	@touch $@
+
+screenshots: browser ## every page, light and dark, desktop and phone, into build/screenshots
+	$(BIN)/python -m tests.dashboard.screenshots $(ARGS)
+
+test: setup browser ## run the tests (more: make test ARGS="-k tiresias")
 	$(BIN)/pytest -n auto $(ARGS)
 
-lint: setup ## format, lint, types, import order; changes nothing
+lint: setup browser ## format, lint, types, import order; changes nothing
 	$(BIN)/ruff format --check $(CODE)
 	$(BIN)/ruff check $(CODE)
 	$(BIN)/mypy $(CODE)
 	$(BIN)/lint-imports --no-logo
+	$(PAGE)/node_modules/.bin/tsc --project $(PAGE)/jsconfig.json
 
 check: lint test ## what a change must pass: lint and test
 
@@ -67,5 +80,5 @@ hooks: ## lint before every commit (a git pre-commit hook)
 	  echo "commits now run make lint first ($$hook)"
 
 clean: ## remove all that these targets made
-	rm -rf $(VENV) build dist report.html .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis
+	rm -rf $(VENV) $(PAGE)/node_modules build dist report.html .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis
 	find $(CODE) -name __pycache__ -type d -prune -exec rm -rf {} +

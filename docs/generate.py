@@ -28,7 +28,7 @@ import typer
 from pydantic import BaseModel
 
 from dovetail.cli.main import VERBS, app
-from dovetail.cli.policies import OBJECTIVES, options_of
+from dovetail.cli.policies import OBJECTIVES
 from dovetail.cli.policies import _typed as typed
 from dovetail.control import forms, problems, request, resources, states
 from dovetail.control.api import problems as api_problems
@@ -41,6 +41,7 @@ from dovetail.model.cluster import parse_cluster
 from dovetail.model.event import Kind
 from dovetail.model.job import Job, gang
 from dovetail.model.units import SECOND
+from dovetail.policies.catalogue import options_of
 from dovetail.policies.table import POLICIES
 from dovetail.sim.run import run
 

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
 
 from dovetail.mechanisms import objectives
 from dovetail.model.cluster import Cluster, GpuType, Node, Tenant
+from dovetail.model.errors import BadOption
 from dovetail.model.job import Job
+from dovetail.policies.gavel import gavel
 from dovetail.sim.run import Run
 from dovetail.solve import lp
 from dovetail.solve.parts import solved
@@ -125,7 +129,7 @@ def test_with_one_factor_for_all_it_is_a_fair_share() -> None:
     tells_apart(check, run(alike, on, "gavel", until=until), run(other, on, "gavel", until=until))
 
 
-def stream(seed: int, count: int, between: float) -> list[Job]:
+def stream(seed: int, count: int, between: float, *, paired: bool = False) -> list[Job]:
     """Jobs of Gavel's models, lengths as in its generator, arriving at random."""
     dice, table = random.Random(seed), load_throughputs("gavel")
     models = [name for name in table.models() if table.single(name, 1, "V100")]
@@ -134,9 +138,22 @@ def stream(seed: int, count: int, between: float) -> list[Job]:
         name = dice.choice(models)
         minutes = 10 ** (dice.uniform(1.5, 3) if dice.random() < 0.8 else dice.uniform(3, 4))
         speeds = [table.single(name, 1, kind) or 0.0 for kind in TYPES]
-        jobs.append(model(str(i), speeds, hours=minutes / 60, at=at))
+        made = model(str(i), speeds, hours=minutes / 60, at=at)
+        jobs.append(measured(made, name, models) if paired else made)
         at += dice.expovariate(1 / between) if between else 0.0
     return jobs
+
+
+def measured(made: Job, name: str, models: Sequence[str]) -> Job:
+    """A job that knows its speed beside jobs of these models."""
+    profile, table = made.traits.profile, load_throughputs("gavel")
+    assert profile is not None
+    pairs = {kind: {other: table.pair(name, other, 1, kind) for other in models} for kind in TYPES}
+    together = {
+        kind: {other: pair[0] / profile.pace for other, pair in row.items() if pair is not None}
+        for kind, row in pairs.items()
+    }
+    return replace(made, model=name, traits=replace(made.traits, profile=replace(profile, beside=together)))
 
 
 @claim("gavel", "knowing the types shortens mean completion at high load by at least 1.4 times under max-min")
@@ -203,6 +220,82 @@ def test_cost_keeps_deadlines() -> None:
 
     ours = run(jobs, on, "gavel", objective="cost")
     tells_apart(check, ours, run(jobs, on, "gavel", objective="max-min", aware=False))
+
+
+def beside(name: str, speed: float, hours: float, use: float = 1.0, models: str = "ab") -> Job:
+    """A job on a V100 that runs at this speed with any other of these models on the same GPU."""
+    together = {"V100": dict.fromkeys(models, speed)}
+    return job(name, hours=hours, model=name[0], profile=Profile(use=use, beside=together))
+
+
+@claim(
+    "gavel", "two jobs that keep 80 % of their speed on one GPU end after 1.25 h together, not 2 h in turns"
+)
+def test_packed_jobs_share_a_gpu() -> None:
+    on, jobs = gpus([1], ("V100",)), [beside("a", 0.8, hours=1), beside("b", 0.8, hours=1)]
+
+    def check(result: Run) -> None:
+        assert result.jct() == pytest.approx([1.25 * HOUR, 1.25 * HOUR])
+
+    alone = run(jobs, on, "gavel")
+    tells_apart(check, run(jobs, on, "gavel", packed=True), alone)
+    assert max(alone.jct()) == pytest.approx(2 * HOUR)
+    for objective in ("max-sum", "makespan", "finish-time"):
+        check(run(jobs, on, "gavel", packed=True, objective=objective))
+
+
+def test_a_pair_that_gets_less_done_than_one_alone_is_left_apart() -> None:
+    on, jobs = gpus([1], ("V100",)), [beside("a", 0.4, hours=1), beside("b", 0.4, hours=1)]
+    packed = run(jobs, on, "gavel", packed=True, solver="vertex")
+    assert max(packed.jct()) == pytest.approx(2 * HOUR)  # at 40 % each it would be 2.5 hours
+    assert {spot[2] for stretch in packed.stretches for spot in stretch.spots} == {1000}
+
+
+@claim("gavel", "space sharing nearly doubles what is used of the GPUs where a job alone uses 35 % of one")
+def test_packed_jobs_use_more_of_a_gpu() -> None:
+    on, use = gpus([2], ("V100",)), 0.35
+    jobs = [beside(f"{'ab'[i % 2]}{i}", 0.95, hours=2, use=use) for i in range(8)]
+
+    def check(result: Run) -> None:
+        makespan = max(result.finish(name) for name in result.jobs.id)
+        assert len(jobs) * 2 * HOUR * use / (2 * makespan) >= 0.6
+
+    tells_apart(check, run(jobs, on, "gavel", packed=True), run(jobs, on, "gavel"))
+
+
+@claim(
+    "gavel", "space sharing shortens mean completion of a batch of its measured models by at least 1.15 times"
+)
+def test_packed_beats_alone_on_measured_models() -> None:
+    on = gpus([3, 3, 3])
+    batches = [stream(seed, count=60, between=0.0, paired=True) for seed in (0, 1)]
+
+    def mean(packed: bool) -> float:
+        runs = [run(jobs, on, "gavel", packed=packed, round=1800.0, solver="vertex") for jobs in batches]
+        return float(np.mean([result.jct() for result in runs]))
+
+    alone = mean(packed=False)
+
+    def check(ours: float) -> None:
+        assert ours <= alone / 1.15
+
+    tells_apart(check, mean(packed=True), alone)
+
+
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        ({"objective": "cost"}, "not cost"),
+        ({"objective": "sjf"}, "not sjf"),
+        ({"aware": False}, "aware=true"),
+        ({"water_filling": True}, "water_filling"),
+        ({"speeds": "measured"}, "declared"),
+        ({"objective": "finish-time", "solver": "vertex"}, "solver=centre"),
+    ],
+)
+def test_packed_is_refused_in_a_line_where_there_are_no_pairs(options: dict[str, Any], why: str) -> None:
+    with pytest.raises(BadOption, match=why):
+        gavel(packed=True, **options)
 
 
 def crowd(n: int) -> tuple[Shares, np.ndarray]:

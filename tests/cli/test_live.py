@@ -862,6 +862,37 @@ def test_shares_history_and_report(dove: Dove, plane: Any) -> None:
     assert query["since"] < query["until"]
     assert dove("report --by team").exit_code == 0
     assert plane.asked[-1].query["by"] == "tenant"
+    assert "cost" not in said
+    priced = {"by": "month", "currency": "EUR", "items": [{**usage, "cost": 1234.5}], "total": {}}
+    plane.on("GET", "/report", Reply(priced))
+    said = dove("report --by month").stdout
+    assert "cost (EUR)" in said
+    assert "1,234.50" in said
+
+
+def test_open_shows_the_page_without_showing_the_token(
+    dove: Dove, plane: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert dove("open --print").stdout == f"{plane.url}/#token={TOKEN}\n"
+    opened: list[tuple[str, str, int]] = []
+
+    def browser(url: str) -> bool:
+        file = Path(url.removeprefix("file://"))
+        opened.append((url, file.read_text(), file.stat().st_mode & 0o077))
+        return True
+
+    monkeypatch.setattr("webbrowser.open", browser)
+    monkeypatch.setattr("dovetail.cli.open.LEFT", 0.0)
+    said = dove("open")
+    ((url, text, others),) = opened
+    assert (said.exit_code, others) == (0, 0)
+    assert TOKEN not in said.output + url
+    assert f"url={plane.url}/#token={TOKEN}" in text
+    assert not Path(url.removeprefix("file://")).exists()
+    monkeypatch.setattr("webbrowser.open", lambda url: False)
+    refused = dove("open")
+    assert (refused.exit_code, refused.stderr.count("\n")) == (2, 1)
+    assert TOKEN not in refused.output
 
 
 def test_a_token_is_printed_once_and_alone(dove: Dove, plane: Any) -> None:

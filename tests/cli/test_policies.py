@@ -24,7 +24,7 @@ def test_every_system_of_the_catalogue_is_listed(dove: Dove) -> None:
 
 
 def test_a_system_works_only_with_a_claim(dove: Dove, monkeypatch: pytest.MonkeyPatch) -> None:
-    from dovetail.cli.policies import System
+    from dovetail.policies.catalogue import System
 
     proven = System("a", "", "training", (), "", False, True, (("it is good", "tests/claims/test_a.py"),))
     unproven = System("b", "", "training", (), "", False, True, ())

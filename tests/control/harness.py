@@ -58,10 +58,12 @@ def commanded(folder: Path, *words: str) -> Iterator[Any]:
             eventually(lambda: "dovetail is up" in log.read_text() or plane.poll() is not None, "the plane")
             assert plane.poll() is None, log.read_text()
             with Client(state=state) as client:
-                yield client
-                if left := [job.id for job in client.jobs(active=True)]:
-                    client.cancel(*left)
-                eventually(lambda: not list(client.jobs(active=True)), "the end of all jobs")
+                try:
+                    yield client
+                finally:  # jobs outlive a plane, and would outlive a test that fails
+                    if left := [job.id for job in client.jobs(active=True)]:
+                        client.cancel(*left)
+                    eventually(lambda: not list(client.jobs(active=True)), "the end of all jobs")
         finally:
             plane.terminate()
 

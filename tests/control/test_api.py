@@ -439,6 +439,7 @@ MATRIX = {
     "read_logs": Case(ALL, "jobs/{job}/logs", about_jobs=True),
     "follow_logs": Case(ALL, "jobs/{job}/logs/stream?attempt=1", about_jobs=True),
     "watch": Case(ALL, "watch"),
+    "watch_cluster": Case(ALL, "cluster/stream"),
     "list_nodes": Case(ALL, "nodes"),
     "get_node": Case(ALL, "nodes/{node}"),
     "drain_node": Case(ADMINS, "nodes/{node}/drain", {"reason": "fan"}),
@@ -449,12 +450,34 @@ MATRIX = {
     "delete_tenant": Case(ADMINS, "tenants/green"),
     "list_history": Case(ALL, "history"),
     "report_usage": Case(ALL, "report?by=user"),
+    "get_usage": Case(ALL, "usage?points=10"),
+    "get_prices": Case(ALL, "prices"),
+    "set_prices": Case(ADMINS, "prices", {"per_gpu_hour": {"A100": 2.5}}),
     "list_speeds": Case(ALL, "speeds"),
     "get_policy": Case(ALL, "policy"),
+    "list_policies": Case(ALL, "policies"),
+    "list_traces": Case(ALL, "traces"),
+    "lab_simulate": Case(
+        ALL, "lab/simulate", {"cluster": "1x2", "jobs": [{"id": "a", "duration": 9}], "policy": "fifo"}
+    ),
+    "lab_compare": Case(
+        ALL, "lab/compare", {"cluster": "1x2", "jobs": [{"id": "a", "duration": 9}], "policy": "fifo"}
+    ),
+    "lab_throughput": Case(
+        ALL,
+        "lab/throughput",
+        {"types": [{"name": "K80", "count": 1}], "jobs": [{"name": "a", "speeds": [1]}]},
+    ),
+    "lab_frontier": Case(
+        ALL, "lab/frontier", {"types": [{"name": "K80", "count": 1}], "jobs": [{"name": "a", "speeds": [1]}]}
+    ),
+    "lab_placement": Case(ALL, "lab/placement", {}),
+    "lab_whatif": Case(ALL, "lab/what-if", {"policy": "fifo"}),
     "set_policy": Case(ADMINS, "policy", {"name": "priority", "options": {}}),
     "create_token": Case(ADMINS, "tokens", {"name": "x", "tenant": "red"}),
     "list_tokens": Case(ADMINS, "tokens"),
     "revoke_token": Case(ADMINS, "tokens/nosuchtoken"),
+    "get_me": Case(ALL, "me"),
     "read_journal": Case(ADMINS, "journal"),
     "get_health": Case((*ALL, "nobody"), "health"),
     "get_version": Case((*ALL, "nobody"), "version"),
@@ -550,7 +573,9 @@ def test_nothing_that_blue_can_ask_names_a_job_of_red(short: Live) -> None:
     asked = [
         "jobs", "jobs?tenant=red", "jobs?user=ann", "jobs?name=ann-secret", f"jobs?array={names[4]}",
         "history", "history?tenant=red", "nodes", "gpus", "shares", "report?by=tenant", "report?by=user",
-        "report?by=day", "report?by=type", "speeds", "policy", f"jobs/{waiting}/why", f"watch?job={foreign}",
+        "report?by=day", "report?by=type", "report?by=month", "report?by=model", "report?format=csv", "usage",
+        "usage?by=type", "prices", "me", "cluster/stream", "speeds", "policy", f"jobs/{waiting}/why",
+        f"watch?job={foreign}",
         "watch", "health", "version", *(f"nodes/{node['name']}" for node in short.get("nodes")["items"]),
     ]  # fmt: skip
     for path in asked:

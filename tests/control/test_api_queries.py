@@ -250,7 +250,7 @@ def test_usage_is_what_lies_between(desk: Desk, store: Store) -> None:
     report = queries.report(ADMIN, "tenant", 0, 10 * HOUR, now=4 * HOUR)
     rows = {row["key"]: (row["gpu_hours"], row["lost_gpu_hours"], row["jobs"]) for row in report["items"]}
     assert rows == {"red": (6.0, 2.0, 1), "blue": (4.0, 0.0, 1)}
-    assert report["total"] == {"gpu_hours": 10.0, "lost_gpu_hours": 2.0, "jobs": 2}
+    assert report["total"] == {"gpu_hours": 10.0, "lost_gpu_hours": 2.0, "jobs": 2, "cost": None}
     part = queries.report(ADMIN, "type", 90 * 60 * SECOND, 4 * HOUR, now=4 * HOUR)
     assert {row["key"]: row["gpu_hours"] for row in part["items"]} == {"A100": 3.0, "V100": 4.0}
     own = queries.report(BOB, "user", 0, 10 * HOUR, now=4 * HOUR)

@@ -149,7 +149,12 @@ def test_a_job_survives_whole() -> None:
             least=1,
             most=9,
             checkpoint=Checkpoint(every=3, on_stop=False, save=1, restore=2, resize=4),
-            profile=Profile(speeds={"A100": 2.0}, curve={1: 1.0, 2: 1.9}, split=1.5),
+            profile=Profile(
+                speeds={"A100": 2.0},
+                curve={1: 1.0, 2: 1.9},
+                split=1.5,
+                beside={"A100": {"m": 1.2, "other": 0.0}},
+            ),
             epochs=10,
             retries=2,
         ),

@@ -61,6 +61,14 @@ def test_the_catalogue_and_the_claims_are_in_it(installed: Path, tmp_path: Path)
     assert list(installed.glob("dovetail-*.dist-info/licenses/NOTICE"))
 
 
+def test_the_page_is_in_it(installed: Path) -> None:
+    source = ROOT / "src" / "dovetail" / "dashboard"
+    files = {str(path.relative_to(source)) for path in source.rglob("*") if path.is_file()}
+    packed = installed / "dovetail" / "dashboard"
+    assert {str(path.relative_to(packed)) for path in packed.rglob("*") if path.is_file()} >= files
+    assert "index.html" in files
+
+
 @pytest.mark.parametrize("trace", ["philly", "itp:1", "openb"])
 def test_the_shipped_traces_are_in_it(installed: Path, tmp_path: Path, trace: str) -> None:
     said = typed(installed, tmp_path, "trace", "info", trace, "--json")

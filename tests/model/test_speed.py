@@ -150,6 +150,37 @@ def test_neighbours() -> None:
     assert shared(light, half, Terms(), [Neighbour(1.0, 0.0)]) == pytest.approx(1 / 1.25)
     assert shared(light, half, Terms(), [Neighbour(1.0, 0.5, Terms(guard=0.1))]) == 1.0
     assert shared(light, half, Terms(guard=0.1), [Neighbour(1.0, 0.5)]) == 0.1
+    # Who asked for all of the device, and lends a part, is not held to the rest.
+    assert shared(greedy, half, Terms(), (), lent=True) == 1.0
+    assert shared(greedy, half, Terms(), [Neighbour(1.0, 0.0)], lent=True) == 0.5
+
+
+def test_beside_a_model_it_was_measured_with() -> None:
+    two = Cluster((Node("a", 2, GpuType("A100")), Node("v", 2, GpuType("V100"))))
+    profile = Profile(speeds={"A100": 2.0, "V100": 1.0}, hurt=0.5, beside={"A100": {"lm": 1.6, "gan": 0.0}})
+    half: Spots = ((0, 0b01, 500, 0, 0),)
+    traits, terms = Traits(profile=profile), Terms()
+
+    def rate(spots: Spots, *met: Neighbour) -> float:
+        return ProfiledSpeed(two).rate(Shape(), traits, spots, terms, met)
+
+    def beside(model: str, spots: Spots, **more: Terms) -> Neighbour:
+        return Neighbour(1.0, 0.5, model=model, spots=spots, **more)
+
+    assert rate(half) == 2.0
+    assert rate(half, beside("lm", half)) == 1.6
+    assert rate(half, beside("gan", half)) == 0.0
+    # Not measured: two that use all of a device have half of it each, and hurt each other.
+    formula = 2.0 / 2 * 0.5
+    assert rate(half, beside("other", half)) == formula
+    assert rate(half, beside("lm", ((0, 0b11, 500, 0, 0),))) == formula  # on another device as well
+    assert rate(half, beside("lm", half), beside("lm", half)) == 2.0 / 3 * 0.25  # three of them
+    on_v: Spots = ((1, 0b01, 500, 0, 0),)
+    assert rate(on_v, beside("lm", on_v)) == formula / 2
+    assert rate(half, beside("lm", half, terms=Terms(guard=0.1))) == 2.0  # it gives way
+    # Who asked for half a device is held to it, and is not one of those who were measured.
+    capped = ProfiledSpeed(two).rate(Shape(milli=500), traits, half, terms, [beside("lm", half)])
+    assert capped == formula
 
 
 def test_servers_and_cpus() -> None:

@@ -136,6 +136,25 @@ def test_neighbours_slow_each_other_and_recover() -> None:
     assert (result.finish("b"), result.finish("a")) == (50, 90)
 
 
+def test_two_who_were_measured_together_run_as_measured() -> None:
+    """Both asked for the whole GPU; alone on their half of it again, they have all of it."""
+
+    def pair(view: View) -> Plan:
+        plan = view.draft()
+        for waits in sorted(view.queue, key=lambda j: j.seq):
+            plan.start(waits, ((0, 1, 500, 0, 0),))
+        return plan
+
+    fast, slow = ({"gpu": {"slow": 0.9}}, {"gpu": {"fast": 0.5}})
+    jobs = [
+        job("a", model="fast", seconds=90, profile=Profile(beside=fast)),
+        job("b", model="slow", seconds=90, profile=Profile(beside=slow)),
+    ]
+    result = watched(Scripted(pair), ONE, jobs)
+    # a ends at 90 / 0.9; b has done half as much by then, and goes on alone.
+    assert result.times() == {"a": (0, at(100)), "b": (0, at(140))}
+
+
 def test_a_neighbour_without_a_profile_is_felt_too() -> None:
     """It uses all the device time it can get, as on any other cluster (`World._rated`)."""
     felt = job("felt", shape=HALF, seconds=100, profile=Profile(use=0.5))

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from dovetail.solve import centre
 from dovetail.solve.columns import Pairs, Shared, level, total
 from dovetail.solve.shares import Matrix, Shares, Vector
 
@@ -201,3 +202,30 @@ def test_unequal_gangs_and_broken_arrays_are_refused() -> None:
         Pairs(at, at, at, np.array([np.nan]), np.ones(1))
     with pytest.raises(ValueError, match="length"):
         Pairs(at, np.array([0, 1]), at, np.ones(1), np.ones(1))
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_the_centre_is_as_good_as_the_columns(seed: int) -> None:
+    dice = np.random.default_rng(seed)
+    n, m = int(dice.integers(2, 9)), int(dice.integers(1, 4))
+    speed = dice.uniform(0.5, 4.0, (n, m))
+    shares = Shares(speed, np.ones(n), dice.integers(1, 3, m).astype(float))
+    first, second, way = np.array(
+        [(i, j, k) for i in range(n) for j in range(i + 1, n) for k in range(m)], dtype=np.intp
+    ).T
+    kept = dice.uniform(0.3, 1.0, (2, len(first)))
+    pairs = Pairs(first, second, way, kept[0] * speed[first, way], kept[1] * speed[second, way])
+    scale, gain = dice.uniform(0.5, 2.0, n), dice.uniform(0.5, 2.0, n)
+    for found, best in (
+        (centre.level_with(shares, pairs, scale), level(shares, pairs, scale)),
+        (centre.total_with(shares, pairs, gain), total(shares, pairs, gain)),
+    ):
+        assert found.value == pytest.approx(best.value, rel=1e-5)
+        time = found.x.sum(axis=1) + np.bincount(first, found.y, n) + np.bincount(second, found.y, n)
+        used = shares.used(found.x) + np.bincount(way, found.y, m)
+        assert (time <= 1 + 1e-9).all()
+        assert (used <= shares.capacity + 1e-9).all()
+    need = scale * level(shares, pairs, scale).value * 0.99
+    reached = centre.reaching_with(shares, pairs, need)
+    assert reached is not None
+    assert (reached.reach(shares, pairs) >= need * (1 - 1e-6)).all()

@@ -119,3 +119,21 @@ def test_the_pace_travels(tmp_path: Path) -> None:
     write_jsonl(jobs, tmp_path / "jobs.jsonl")
     assert load_trace(tmp_path / "jobs.jsonl").jobs == jobs
     assert [job_from_json(json.loads(json.dumps(job_to_json(job)))) for job in jobs] == jobs
+
+
+def test_a_job_knows_its_speed_beside_the_other_models_of_its_trace() -> None:
+    table = load_throughputs("gavel")
+    jobs = load_trace(MULTI, throughputs="gavel").jobs
+    models = {(job.model, job.shape.gpus) for job in jobs}
+    met = 0
+    for job in jobs:
+        profile = job.traits.profile
+        assert profile is not None
+        for kind, measured in profile.beside.items():
+            assert {(other, job.shape.gpus) for other in measured} <= models
+            for other, speed in measured.items():
+                pair = table.pair(job.model, other, job.shape.gpus, kind)
+                assert pair is not None
+                assert speed * profile.pace == pytest.approx(pair[0])
+                met += 1
+    assert met > 1_000

@@ -54,6 +54,9 @@ profiles = st.builds(
     skewed=st.booleans(),
     pace=positive,
     regimes=st.lists(st.tuples(positive, positive), max_size=3).map(tuple),
+    beside=st.dictionaries(
+        st.sampled_from(["A100", "V100"]), st.dictionaries(words, st.floats(0, 9), max_size=2), max_size=2
+    ),
 )
 counts = st.none() | st.integers(0, 99)
 traits = st.builds(

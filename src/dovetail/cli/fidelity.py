@@ -113,7 +113,8 @@ def fidelity(
 
 
 def _entrants(policies: str | None, policy: str | None, settings: list[str]) -> list[Entrant]:
-    from dovetail.cli.inputs import read_entrant, read_entrants, read_settings
+    from dovetail.bench.entrants import read_entrant
+    from dovetail.cli.inputs import read_entrants, read_settings
     from dovetail.model.errors import InputError
 
     if policy is not None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from dovetail.bench.resample import Source
     from dovetail.model.cluster import Cluster
     from dovetail.model.job import Job, Shape
-    from dovetail.model.view import Policy
     from dovetail.traces import Trace
 
 TraceArgument = Annotated[
@@ -227,37 +226,6 @@ def dearer(jobs: Iterable[Job], restart_cost: float) -> list[Job]:
 # --- policies --------------------------------------------------------------------------------------
 
 
-def read_entrant(name: str, typed: Mapping[str, str]) -> Entrant:
-    """A policy and its options as typed; both are checked here, before anything runs."""
-    import difflib
-
-    from dovetail.bench.compare import Entrant
-    from dovetail.model.registry import read_option
-    from dovetail.policies.table import POLICIES
-
-    known = POLICIES.options(name)
-    options: dict[str, Any] = {}
-    for option, text in typed.items():
-        if option not in known:
-            near = difflib.get_close_matches(option, known, n=1)
-            hint = f"did you mean {near[0]}?" if near else f"it takes {', '.join(known) or 'none'}"
-            raise BadOption(f"policy {name} has no option {option!r}; {hint}")
-        options[option] = read_option("policy", name, known[option], text)
-    entrant = Entrant(name, options, dict(typed))
-    make_policy(entrant)
-    return entrant
-
-
-def make_policy(entrant: Entrant) -> Policy:
-    """The policy; a value its factory refuses is the user's mistake."""
-    from dovetail.policies.table import POLICIES
-
-    try:
-        return POLICIES.make(entrant.policy, **entrant.options)
-    except (ValueError, TypeError, KeyError, IndexError) as error:
-        raise BadOption(f"policy {entrant.label}: {error}; see dovetail policies {entrant.policy}") from None
-
-
 def read_settings(settings: Iterable[str]) -> dict[str, str]:
     """`key=value` each; a dash in a key is an underscore."""
     found: dict[str, str] = {}
@@ -274,6 +242,8 @@ def read_entrants(text: str, settings: Iterable[str] = ()) -> list[Entrant]:
 
     A number after a comma goes on with the option before it: `tiresias-l:thresholds=100,1000`.
     """
+    from dovetail.bench.entrants import read_entrant
+
     parts: list[str] = []
     for part in (part.strip() for part in text.split(",")):
         if parts and "=" in parts[-1] and re.fullmatch(r"[\d.eE+-]+(:.*)?", part):

@@ -24,6 +24,7 @@ VERBS: dict[str, dict[str, str]] = {
     "Plane": {
         "up": "dovetail.cli.up:up",
         "down": "dovetail.cli.up:down",
+        "open": "dovetail.cli.open:open_page",
     },
     "Jobs": {
         "submit": "dovetail.cli.submit:submit",

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 if TYPE_CHECKING:
-    import inspect
+    from dovetail.policies.catalogue import System
 
 OBJECTIVES = {
     "ref": "reference",
@@ -24,29 +23,6 @@ OBJECTIVES = {
     "mem": "memory",
     "pred": "predictability",
 }
-
-
-@dataclass(frozen=True, slots=True)
-class System:
-    """A system of the catalogue, and how far we are with it."""
-
-    name: str
-    year: str
-    kind: str
-    objectives: tuple[str, ...]
-    title: str
-    reconstructed: bool
-    registered: bool
-    claims: tuple[tuple[str, str], ...]  # (sentence, test)
-
-    @property
-    def works(self) -> bool:
-        """It can be run, and a claim test shows that it does what it was published for."""
-        return self.registered and bool(self.claims)
-
-    @property
-    def state(self) -> str:
-        return "yes" if self.works else "no claim test yet" if self.registered else "not yet"
 
 
 def policies(
@@ -68,6 +44,8 @@ def policies(
     dovetail policies --working
     dovetail policies tiresias-l
     """
+    from dovetail.policies.catalogue import read_systems
+
     systems = read_systems()
     if name is not None:
         _show(name, systems, as_json)
@@ -100,81 +78,6 @@ def policies(
     say("options and claims of one:  dovetail policies NAME")
 
 
-def read_systems() -> dict[str, System]:
-    """The catalogue, against the registry and the claim tests; plug-ins stand at the end."""
-    import csv
-    import io
-    from importlib.resources import files
-
-    from dovetail.policies.table import POLICIES
-
-    folder = files("dovetail.policies")
-    claims: dict[str, list[tuple[str, str]]] = {}
-    if (file := folder / "claims.csv").is_file():
-        for row in csv.DictReader(io.StringIO(file.read_text(encoding="utf-8"))):
-            claims.setdefault(row["system"], []).append((row["sentence"], row["test"]))
-    names = POLICIES.names()
-    found = {
-        row["name"]: System(
-            row["name"],
-            row["year"],
-            row["kind"],
-            tuple(row["objectives"].split()),
-            row["title"],
-            row["reconstructed"] == "yes",
-            row["name"] in names,
-            tuple(claims.get(row["name"], ())),
-        )
-        for row in csv.DictReader(io.StringIO((folder / "catalogue.csv").read_text(encoding="utf-8")))
-    }
-    for name in names:
-        if name not in found:
-            doc = (POLICIES.factory(name).__doc__ or "").strip().splitlines() or [""]
-            found[name] = System(name, "", "added", (), doc[0], False, True, tuple(claims.get(name, ())))
-    return found
-
-
-def options_of(name: str) -> list[dict[str, Any]]:
-    """The options of a policy, from the signature of its factory."""
-    from dovetail.policies.table import POLICIES
-
-    return [
-        {"name": option, "type": _type_name(parameter), "default": _default(parameter)}
-        for option, parameter in POLICIES.options(name).items()
-    ]
-
-
-def _type_name(parameter: inspect.Parameter) -> str:
-    """A type as a person would write its values."""
-    return _spelt(parameter.annotation)
-
-
-def _spelt(annotation: Any) -> str:
-    choices: tuple[Any, ...] = getattr(annotation, "__args__", ())
-    origin = getattr(annotation, "__origin__", None)
-    if str(origin) == "typing.Literal":
-        return " | ".join(map(str, choices))
-    if type(None) in choices:
-        return " | ".join(_spelt(choice) for choice in choices if choice is not type(None)) + " | none"
-    if annotation is bool:
-        return "true | false"
-    if annotation in (int, float, str):
-        return {int: "whole number", float: "number", str: "text"}[annotation]
-    if origin is not None and hasattr(origin, "keys") and len(choices) == 2:
-        return f"{_spelt(choices[0])}:{_spelt(choices[1])},..."
-    if origin is not None and choices:
-        return f"{_spelt(choices[0])},..."
-    return getattr(annotation, "__name__", str(annotation))
-
-
-def _default(parameter: inspect.Parameter) -> Any:
-    """Plain where it can be: what stands in JSON and what one would type."""
-    value = parameter.default
-    if value is parameter.empty:
-        return None
-    return list(value) if isinstance(value, tuple | list) else value
-
-
 def _typed(value: Any) -> str:
     if isinstance(value, bool):
         return str(value).lower()
@@ -204,6 +107,7 @@ def _show(name: str, systems: dict[str, System], as_json: bool) -> None:
 
     from dovetail.cli.outputs import aligned, plainly, print_json, say
     from dovetail.model.errors import InputError, UnknownName
+    from dovetail.policies.catalogue import options_of
     from dovetail.policies.table import POLICIES
 
     if name not in systems:

@@ -108,7 +108,7 @@ def _in_force(found: Raw) -> dict[str, Any]:
 
 def _defaults(name: str) -> dict[str, Any]:
     """The options of a policy as registered here; a plane may know policies that we do not."""
-    from dovetail.cli.policies import options_of
+    from dovetail.policies.catalogue import options_of
     from dovetail.policies.table import POLICIES
 
     if name not in POLICIES.names():

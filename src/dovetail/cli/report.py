@@ -22,16 +22,18 @@ from dovetail.cli.live import (
     read_form,
     read_moment,
 )
-from dovetail.cli.outputs import count, figure
+from dovetail.cli.outputs import count, figure, plainly
 from dovetail.model.errors import InputError, UnknownName
 
-BY = ("tenant", "user", "type", "day")
+BY = ("tenant", "user", "type", "model", "day", "month")
 WORDS = {"team": "tenant", "account": "tenant", "queue": "tenant", "gpu": "type"}
 
 
 def report(
     *,
-    by: Annotated[str, typer.Option("--by", metavar="WHAT", help="tenant, user, type or day.")] = "tenant",
+    by: Annotated[
+        str, typer.Option("--by", metavar="WHAT", help="tenant, user, type, model, day or month.")
+    ] = "tenant",
     month: Annotated[bool, typer.Option("--month", help="This calendar month.")] = False,
     last_month: Annotated[bool, typer.Option("--last-month", help="The calendar month before.")] = False,
     since: SinceOption = None,
@@ -40,9 +42,10 @@ def report(
     as_json: JsonOption = False,
     state: StateOption = None,
 ) -> None:
-    """Say who used how many GPU-hours.
+    """Say who used how many GPU-hours, and what they cost if there are prices.
 
-    With it goes how much was lost to stops and how long jobs waited.
+    With it goes how much was lost to stops and how long jobs waited. Prices are set on the page or with the
+    API (PUT /prices).
 
     \b
     dovetail report --by user --since 7d
@@ -66,6 +69,8 @@ def report(
     jobs = sum(int(item.get("jobs") or 0) for item in items)
     head = f"{figure(hours)} GPU-hours by {count(jobs, 'job')}" if items else "nothing was used"
     columns = [plain("key", head=by), *COLUMNS]
+    if any(item.get("cost") is not None for item in items):
+        columns.insert(2, Column(f"cost ({plainly(found.get('currency') or '')})", _cost, left=False))
     print_items(items, form, key="items", name="key", columns=columns, wide=WIDE, head=head)
 
 
@@ -87,6 +92,10 @@ def _held(item: Raw) -> float:
 
 def _lost(item: Raw) -> float:
     return float(item.get("lost_gpu_hours") or 0)
+
+
+def _cost(item: Raw) -> str:
+    return "-" if item.get("cost") is None else f"{item['cost']:,.2f}"
 
 
 def _wait(item: Raw) -> str:

@@ -50,4 +50,8 @@ COLUMNS = (
     plain("running", left=False),
     plain("pending", head="waiting", left=False),
 )
-WIDE = (plain("borrow", head="may borrow", left=False), plain("parent"))
+WIDE = (
+    plain("borrow", head="may borrow", left=False),
+    Column("fair share", lambda item: f"{_number(item, 'fair'):g}", left=False),
+    plain("parent"),
+)

@@ -75,8 +75,9 @@ def simulate(
     dovetail simulate --like philly --jobs 5000 --load 0.9 --cluster 8x8 --policy sjf --json
     """
     from dovetail.bench.compare import Witness, result_of, watching
+    from dovetail.bench.entrants import make_policy, read_entrant
     from dovetail.bench.figures import sampler
-    from dovetail.cli.inputs import make_policy, read_entrant, read_question, read_settings
+    from dovetail.cli.inputs import read_question, read_settings
     from dovetail.cli.outputs import check_writable, note, print_json, write_jobs
     from dovetail.sim.run import run
 

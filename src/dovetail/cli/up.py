@@ -92,7 +92,8 @@ def up(
     It is scheduler, API and the jobs of this machine, in one process. Jobs outlive it: a plane that is
     started again finds them. Stop it with ^C or dovetail down.
     """
-    from dovetail.cli.inputs import read_entrant, read_settings
+    from dovetail.bench.entrants import read_entrant
+    from dovetail.cli.inputs import read_settings
     from dovetail.control.serve import Wanted, serve
 
     folder = state_folder(state).absolute()
@@ -136,7 +137,7 @@ def up(
 def _announce(up: Up, folder: Path, where: str) -> None:
     cluster = up.plane.cluster
     name, options = up.plane.policy if up.plane.leads else ("", {})
-    lines = [f"dovetail is up at {up.url}"]
+    lines = [f"dovetail is up at {up.url}", f"  the page is there too: see it with  dovetail open{where}"]
     kind = "virtual " if up.found.virtual else ""
     there = f"{count(cluster.gpus, kind + 'GPU')} on {count(len(cluster.nodes), 'node')}"
     lines.append(f"  {there}; state in {folder}")

@@ -18,8 +18,8 @@ _SAME = (  # keys that say the same thing: one that is set anew replaces them al
 class JobFileError(InputError):
     """A job file or a flag that cannot be read; names the file and the line."""
 
-    def __init__(self, file: str, line: int | None, problem: str) -> None:
-        self.file, self.line, self.problem = file, line, problem
+    def __init__(self, file: str, line: int | None, problem: str, column: int | None = None) -> None:
+        self.file, self.line, self.problem, self.column = file, line, problem, column
         super().__init__(f"{file}: {problem}" if line is None else f"{file}, line {line}: {problem}")
 
 

@@ -3,6 +3,9 @@
 They are read as YAML 1.2 has it: only `true` and `false` are truth values (`retry: {on: [...]}` has the key
 `on`), and dates, times and `0123` stay text. A number without a unit is seconds, but `memory: 32` is GB, as
 SkyPilot has it, since nobody asks for 32 bytes. A moment without a zone is in the zone of who wrote it.
+
+A file of one's own is trusted to be small. What a stranger sends (`sent`) is looked through first: how deep
+and how much it is, and that it has no anchors and aliases, which let a few lines stand for a billion.
 """
 
 from __future__ import annotations
@@ -54,6 +57,12 @@ class _Loader(yaml.SafeLoader):
     yaml_implicit_resolvers: dict[str, Any] = {}  # noqa: RUF012 - PyYAML's own way to say it
 
 
+class _QuickLoader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
+    """The same, in C where PyYAML has it: a megabyte in Python takes seconds."""
+
+    yaml_implicit_resolvers: dict[str, Any] = _Loader.yaml_implicit_resolvers
+
+
 for _tag, _pattern, _first in (
     ("bool", "true|True|TRUE|false|False|FALSE", "tTfF"),
     ("int", "[-+]?(?:0|[1-9][0-9]*)|0o[0-7]+|0x[0-9a-fA-F]+", "-+0123456789"),
@@ -69,11 +78,11 @@ for _tag, _pattern, _first in (
 class _Reader:
     """A YAML document as plain values, with the line of each and no key twice."""
 
-    def __init__(self, text: str, file: str) -> None:
+    def __init__(self, text: str, file: str, loader: type[Any] = _Loader) -> None:
         self.file = file
         self.lines: dict[str, int] = {}
         self.values = 0
-        self.loader = _Loader(text)
+        self.loader = loader(text)
 
     def value(self, node: yaml.Node, pointer: str = "", depth: int = 0, raw: bool = False) -> Any:
         """The value of a node; if `raw`, scalars stay as they are written."""
@@ -130,9 +139,12 @@ class _Reader:
             ) from None
 
 
-def read_yaml(text: str, file: str) -> JobFile:
+def read_yaml(text: str, file: str, *, sent: bool = False) -> JobFile:
+    """A job file. If it was `sent`, nothing in it means this machine: neither its folders nor its zone."""
     try:
-        reader = _Reader(text, file)
+        if sent:
+            _check_sent(text, file)
+        reader = _Reader(text, file, _QuickLoader if sent else _Loader)
         try:
             node = reader.loader.get_single_node()
             if node is None:
@@ -145,7 +157,8 @@ def read_yaml(text: str, file: str) -> JobFile:
         problem = f"{error.problem or 'it is no YAML'}" + (f" ({error.context})" if error.context else "")
         if "expected a single document" in str(error.context):
             problem = "a second document starts here; one file is one job, so give each its own"
-        raise JobFileError(file, mark.line + 1 if mark else None, problem) from None
+        at = (mark.line + 1, mark.column + 1) if mark else (None, None)
+        raise JobFileError(file, at[0], problem, at[1]) from None
     except yaml.YAMLError as error:
         raise JobFileError(file, None, f"it is no YAML: {str(error).splitlines()[0]}") from None
     except RecursionError:
@@ -156,11 +169,32 @@ def read_yaml(text: str, file: str) -> JobFile:
         )
     found = JobFile(values, file)
     found.lines = reader.lines
-    _translate(found)
+    _translate(found, here=not sent)
     return found
 
 
-def _translate(found: JobFile) -> None:
+def _check_sent(text: str, file: str) -> None:
+    """Look at all of it before anything is made of it."""
+    loader = _QuickLoader(text)
+    count = depth = 0
+    try:
+        while loader.check_event():
+            event = loader.get_event()
+            count += 1
+            depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+            problem = ""
+            if isinstance(event, yaml.AliasEvent) or getattr(event, "anchor", None) is not None:
+                problem = "anchors and aliases (& and *) are not taken; write it out, or put it in quotes"
+            elif depth > MOST_DEPTH or count > MOST_VALUES:
+                problem = "it is nested too deep or has too many values; is it a job file?"
+            if problem:
+                mark = event.start_mark
+                raise JobFileError(file, mark.line + 1, problem, mark.column + 1)
+    finally:
+        loader.dispose()
+
+
+def _translate(found: JobFile, *, here: bool) -> None:
     """From the way people write it (SkyPilot's words among others) to what the plane takes."""
     env: dict[str, Any] = {}
     for key in ("env", "envs", "secrets"):
@@ -185,11 +219,11 @@ def _translate(found: JobFile) -> None:
         if isinstance(word := found.get(key), str) and word.lower() in _YES_AND_NO:
             found[key] = _YES_AND_NO[word.lower()]
     for key in ("begin", "deadline"):
-        if isinstance(found.get(key), str):
+        if here and isinstance(found.get(key), str):
             found[key] = zoned(found[key])
     if isinstance(retry := found.get("retry"), dict) and isinstance(retry.get("on"), str):
         retry["on"] = [retry["on"]]
-    if isinstance(workdir := found.get("workdir"), str) and not workdir.startswith(("/", "$")):
+    if here and isinstance(workdir := found.get("workdir"), str) and not workdir.startswith(("/", "$")):
         found["workdir"] = os.path.abspath(os.path.expanduser(workdir))
     for key in ("setup", "run"):
         if isinstance(text := found.get(key), str) and "SKYPILOT_" in text:

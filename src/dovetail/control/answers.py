@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from dovetail.control.dependencies import Dependency, parse_dependency
-from dovetail.control.forecast import Window
+from dovetail.control.forecast import Window, end_of_running
 from dovetail.control.ledger import Ledger
 from dovetail.control.quotas import TooMuch
 from dovetail.control.records import Record
@@ -15,6 +15,7 @@ from dovetail.core.active import ActiveJob
 from dovetail.core.core import Core
 from dovetail.core.explain import ahead_of, binding
 from dovetail.core.room import Room
+from dovetail.mechanisms.fair import water_filled
 from dovetail.model.cluster import Cluster
 from dovetail.model.grant import load_of, milli_of
 from dovetail.model.job import Job, Shape
@@ -62,6 +63,7 @@ class Why:
     holders: list[Holder] = field(default_factory=list)
     remedy: str = ""
     starts_at: Window | None = None
+    ends_at: Window | None = None
     ahead: int = 0  # jobs before it that the one who asks may know of,
     ahead_others: bool = False  # and whether there are others
     never: bool = False  # as things are it waits for ever: there is nothing to forecast
@@ -83,6 +85,20 @@ class NodeState:
 
 
 @dataclass(frozen=True, slots=True)
+class Overview:
+    """The cluster at a glance."""
+
+    now: int
+    moment: tuple[int, int]  # the era and the step it shows
+    policy: str
+    nodes: list[NodeState]
+    tenants: dict[str, str]  # of the jobs on the nodes
+    waiting: int  # jobs that only wait for resources
+    running: int
+    asked: float  # GPUs that those who wait ask for
+
+
+@dataclass(frozen=True, slots=True)
 class ShareState:
     """What a tenant may have and has."""
 
@@ -96,6 +112,7 @@ class ShareState:
     used: float
     running: int
     pending: int
+    fair: float  # GPUs it would have by weight
 
 
 def why(
@@ -156,6 +173,23 @@ def why(
         if closed.needed:  # whoever holds the rest may keep it
             answer.holders = []
     return answer
+
+
+def ends_at(ledger: Ledger, record: Record, now: int) -> Window | None:
+    """When a job that runs is expected to end; None for others, and if nobody said how long it takes."""
+    job = ledger.core.running.get(record.id)
+    if job is None or record.state is not State.RUNNING or record.started_at is None:
+        return None
+    if job.awaiting is not None or not says_how_long(ledger, record):
+        return None
+    latest = None if record.time_limit is None else record.started_at + record.time_limit
+    return end_of_running(job.ends_at(now), now, latest)
+
+
+def says_how_long(ledger: Ledger, record: Record) -> bool:
+    """Whether its estimate is one, and not what the scheduler takes for want of it."""
+    request = ledger.book.asked[record.request].request
+    return bool(request.expected or request.time)
 
 
 @dataclass(frozen=True, slots=True)
@@ -301,6 +335,26 @@ def nodes(core: Core) -> list[NodeState]:
     return found
 
 
+def overview(ledger: Ledger, policy: str, now: int) -> Overview:
+    """All nodes and their jobs, and how many jobs there are."""
+    core = ledger.core
+    waiting = asked = 0
+    for job in core.jobs.values():
+        if job.spots is None:
+            waiting += 1
+            asked += job.shape.load
+    return Overview(
+        now,
+        (ledger.era, core.number),
+        policy,
+        nodes(core),
+        {job.id: job.tenant for job in core.running.values()},
+        waiting,
+        len(core.running),
+        asked / WHOLE,
+    )
+
+
 def shares(ledger: Ledger, accounts: Mapping[str, str]) -> list[ShareState]:
     """What each tenant may have and has."""
     core = ledger.core
@@ -311,6 +365,7 @@ def shares(ledger: Ledger, accounts: Mapping[str, str]) -> list[ShareState]:
         count[record.tenant] = count.get(record.tenant, 0) + 1
     known = core.cluster.tenants
     names = sorted({*known, *running, *pending, *(name for name, used in core.used.items() if used)})
+    fair = fair_shares(core)
     found = []
     for name in names:
         tenant = known.get(name)
@@ -326,9 +381,38 @@ def shares(ledger: Ledger, accounts: Mapping[str, str]) -> list[ShareState]:
                 core.used.get(name, 0) / WHOLE,
                 running.get(name, 0),
                 pending.get(name, 0),
+                fair.get(name, 0.0),
             )
         )
     return found
+
+
+def fair_shares(core: Core) -> dict[str, float]:
+    """GPUs that each tenant with work would have, were they divided by weight and without breaks.
+
+    Each gets what is its own first, as far as it wants it, and the rest is divided by weight; nobody gets
+    more than it wants or may have. Every tenant counts by its own weight, whoever its parent is.
+    """
+    wants: dict[str, float] = {}
+    for job in core.jobs.values():
+        load = job.held if job.spots is not None else job.shape.load
+        wants[job.tenant] = wants.get(job.tenant, 0.0) + load / WHOLE
+    own = dict.fromkeys(wants, 0.0)
+    for name, tenant in core.cluster.tenants.items():
+        if name in wants:
+            bounds = [wants[name]] + ([] if tenant.limit is None else [float(tenant.limit)])
+            if tenant.quota is not None and tenant.borrow is not None:
+                bounds.append(float(tenant.quota + tenant.borrow))
+            wants[name] = min(bounds)
+            own[name] = min(wants[name], float(tenant.quota or 0))
+    closed = core.closed_nodes()
+    gpus = float(sum(node.gpus for number, node in enumerate(core.cluster.nodes) if number not in closed))
+    much = min(1.0, gpus / sum(own.values())) if any(own.values()) else 1.0
+    own = {name: amount * much for name, amount in own.items()}
+    weights = {name: tenant.weight for name, tenant in core.cluster.tenants.items()}
+    rest = {name: max(0.0, wants[name] - amount) for name, amount in own.items()}
+    more = water_filled(max(0.0, gpus - sum(own.values())), rest, weights)
+    return {name: own[name] + more[name] for name in wants}
 
 
 def never(shape: Shape, cluster: Cluster) -> str:

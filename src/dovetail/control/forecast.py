@@ -18,7 +18,7 @@ from dovetail.model.action import Start, Stop
 from dovetail.model.errors import DovetailError
 from dovetail.model.grant import load_of, nodes_of
 from dovetail.model.job import Job
-from dovetail.model.units import SECOND, WHOLE
+from dovetail.model.units import HOUR, SECOND, WHOLE
 from dovetail.sim.forward import forward
 
 GOOD_FOR = 5.0  # real seconds that a forecast is kept at least, and
@@ -46,6 +46,7 @@ class Forecast:
     placement: list[tuple[str, float]] = field(default_factory=list)  # node, GPUs there
     preempts: list[tuple[str, str]] = field(default_factory=list)  # job, tenant
     cost: float | None = None
+    hours: float = 0.0  # that it is said to take
     notes: list[str] = field(default_factory=list)  # what else there is to know
 
 
@@ -139,15 +140,14 @@ class Forecasts:
 
     def of_new(self, fork: Core, job: Job, now: int) -> Forecast:
         """A job that is not there yet, at the end of the queue."""
-        found = Forecast(fits=True, starts_at=None)
+        found = Forecast(fits=True, starts_at=None, hours=job.estimate / HOUR)
         arrives = max(now, fork.now) + 1
         began = self._look(fork, replace(job, arrived_at=arrives), found)
         found.starts_at = Window(fork.now, None, None) if began is None else _window(arrives, began)
         nodes = [fork.cluster.nodes[fork.cluster.number[name]] for name, _ in found.placement]
         if any(node.price for node in nodes):
-            hours = job.estimate / 3600 / SECOND
             found.cost = sum(
-                node.price * hours * gpus / max(node.gpus, 1)
+                node.price * found.hours * gpus / max(node.gpus, 1)
                 for node, (_, gpus) in zip(nodes, found.placement, strict=True)
             )
         return found
@@ -175,6 +175,30 @@ class Forecasts:
         except DovetailError:  # a policy may not like a world that runs ahead of its memory
             return None
         return None
+
+
+def end_of_running(likely: int, now: int, latest: int | None) -> Window:
+    """When one that runs ends, whose estimate says `likely`, and which may run until `latest`.
+
+    Of one that has outlived its estimate only the limit is known.
+    """
+    if likely <= now:
+        return Window(now, None, latest)
+    return _before(_window(now, likely), latest)
+
+
+def end_of_waiting(starts: Window, took: int, limit: int | None) -> Window:
+    """When one that waits ends, if it starts within a window and is said to take so long."""
+    if starts.likely is None or starts.high is None:
+        return Window(starts.low + took // 2, None, None)
+    ends = Window(starts.low + took // 2, starts.likely + took, starts.high + took + took // 2)
+    return _before(ends, None if limit is None else starts.high + limit)
+
+
+def _before(window: Window, latest: int | None) -> Window:
+    if latest is None or window.likely is None or window.high is None:
+        return window
+    return Window(min(window.low, latest), min(window.likely, latest), min(window.high, latest))
 
 
 def _window(now: int, likely: int) -> Window:

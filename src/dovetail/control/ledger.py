@@ -35,7 +35,7 @@ from dovetail.model.event import (
     SUBMITTED,
     Event,
 )
-from dovetail.model.grant import Spots, load_of
+from dovetail.model.grant import Spots, devices_of
 from dovetail.model.job import Job
 
 CANCEL, REQUEUE, HOLD = "cancelled", "requeued", "held"  # what is wanted of a job once it has stopped
@@ -326,7 +326,7 @@ class Ledger:
     def _begin(self, action: Start | Resize, now: int) -> None:
         """Only a whole gang is started; a part holds its devices and waits for the rest."""
         record = self.book.records[action.job]
-        whole = load_of(action.spots) >= record.load
+        whole = devices_of(action.spots) >= self.core.jobs[record.id].shape.gpus  # two may share them
         record.epoch = action.epoch
         if isinstance(action, Resize):
             self._later.append((now, RESIZED, record.id, action.epoch, None))

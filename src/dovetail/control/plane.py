@@ -25,7 +25,7 @@ from dovetail.control.arrays import expand_array
 from dovetail.control.book import Asked, Book
 from dovetail.control.clock import Clock, clock_from, wall_now
 from dovetail.control.election import Election
-from dovetail.control.forecast import Forecast, Forecasts
+from dovetail.control.forecast import Forecast, Forecasts, Window, end_of_waiting
 from dovetail.control.launching import DeviceNames, launch_of, shares_of
 from dovetail.control.ledger import Begin, Ledger
 from dovetail.control.measured import Measured
@@ -51,6 +51,8 @@ T = TypeVar("T")
 ALPHABET = "23456789abcdefghjkmnpqrstuvwxyz"  # none that are mistaken for another, or spell a word with ease
 SNAPSHOT_EVERY = 1_000  # steps, at most, that are played again when a plane wakes up
 LONGEST_NAP = 1.0
+DEAR = 0.02  # seconds: a copy of the core that took longer is used again
+REST, LONGEST_REST = 50.0, 30.0  # for so many times as long, or so many seconds
 MOST_AT_ONCE = 1_000  # commands in a tick
 MOST_PERFORMING = 0.05  # seconds in a tick; an attempt takes some milliseconds to start
 DEFAULT_POLICY = ("kueue", {"whole": True, "score": "pack"})  # priorities, quotas with borrowing, preemption
@@ -74,6 +76,7 @@ class Settings:
     scale: float = 1.0
     seed: int = 0
     url: str = ""
+    virtual: bool = False  # pretended GPUs
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +88,15 @@ class Submitted:
     count: int
     array: bool
     notes: Sequence[str] = ()  # what may have been meant otherwise, a line each
+
+
+class Standing(NamedTuple):
+    """The core between two steps, and the rules it goes by."""
+
+    taken: dict[str, Any]  # its snapshot
+    header: Header
+    names: dict[str, str]  # of the jobs, by id
+    good_until: float  # for others too
 
 
 class Change(NamedTuple):
@@ -148,6 +160,7 @@ class Plane:
         self._reasons: tuple[int, Mapping[str, str]] = (-1, {})
         self._seq = 0
         self._snapshot_at = 0
+        self._standing: Standing | None = None
         self._trouble = ""
 
     # -- its life
@@ -768,17 +781,34 @@ class Plane:
     def why(self, job: str, visible: Callable[[str], bool] = lambda tenant: True) -> answers.Why:
         """What keeps a job waiting, who holds what it needs, what would help, and when it may start."""
 
-        def run(now: int) -> tuple[answers.Why, Core | None]:
-            record = self._ledger.book.records.get(job)
+        def run(now: int) -> tuple[answers.Why, Core | None, int | None, int | None]:
+            ledger = self._ledger
+            record = ledger.book.records.get(job)
             if record is None:
                 raise InputError(f"job {job} is over: nothing keeps it waiting; see dovetail describe {job}")
-            answer = answers.why(self._ledger, record, now, visible, self._quotas.too_much)
-            return answer, None if answer.never else self._forecasts.core_for(self._ledger.core, job)
+            answer = answers.why(ledger, record, now, visible, self._quotas.too_much)
+            answer.ends_at = answers.ends_at(ledger, record, now)
+            active = ledger.core.jobs.get(job)
+            known = active is not None and answers.says_how_long(ledger, record)
+            took = active.remaining_at(now) if known and active is not None else None
+            fork = None if answer.never else self._forecasts.core_for(ledger.core, job)
+            return answer, fork, took, record.time_limit
 
-        answer, fork = self._put(run, changes=False)
+        answer, fork, took, limit = self._put(run, changes=False)
         if answer.state == State.PENDING and not answer.never:
             answer.starts_at = self._forecasts.starts_at(fork, job)
+            if answer.starts_at is not None and took is not None:
+                answer.ends_at = end_of_waiting(answer.starts_at, took, limit)
         return answer
+
+    def ends_at(self, job: str) -> Window | None:
+        """When a job that runs is expected to end."""
+
+        def run(now: int) -> Window | None:
+            record = self._ledger.book.records.get(job)
+            return None if record is None else answers.ends_at(self._ledger, record, now)
+
+        return self._put(run, changes=False)
 
     def reasons(self) -> Mapping[str, str]:
         """Why the waiting jobs wait, in a word each; those that the policy did not come to are left out."""
@@ -814,6 +844,37 @@ class Plane:
 
     def nodes(self) -> list[answers.NodeState]:
         return self._put(lambda now: answers.nodes(self._ledger.core), changes=False)
+
+    def overview(self) -> answers.Overview:
+        """Nodes, jobs on them, and how many wait, of one moment."""
+        return self._put(lambda now: answers.overview(self._ledger, self._header.policy, now), changes=False)
+
+    @property
+    def moment(self) -> tuple[int, int]:
+        """The era and the last step: as long as it is the same, nothing has changed."""
+        return (self._ledger.era, self._ledger.core.number) if self._leads else (-1, -1)
+
+    def as_it_stands(self) -> Standing:
+        """All that the core knows, for whoever wants to run it forward somewhere else.
+
+        What was dear to take is given to the next who asks as well, for a while.
+        """
+
+        def run(now: int) -> Standing:
+            ledger, kept = self._ledger, self._standing
+            if kept is not None and kept.header is self._header and time.monotonic() < kept.good_until:
+                return kept
+            began, core = time.perf_counter(), ledger.core
+            taken = snapshot(core)
+            due = now if core.alarm is None else min(now, core.alarm)
+            taken["now"] = max(core.now, due)  # it may be long since anything happened
+            names = {record.id: record.name for record in ledger.book if record.id in core.jobs}
+            took = time.perf_counter() - began
+            rest = min(REST * took, LONGEST_REST) if took > DEAR else 0.0
+            self._standing = Standing(taken, self._header, names, time.monotonic() + rest)
+            return self._standing
+
+        return self._put(run, changes=False)
 
     def shares(self) -> list[answers.ShareState]:
         return self._put(lambda now: answers.shares(self._ledger, self._accounts), changes=False)

@@ -167,6 +167,8 @@ def problems_of(
     found: list[Problem] = []
     for error in errors:
         path = tuple(error["loc"][prefix:])
+        if path and path[-1] == "[key]":  # the key itself is wrong, which is where it stands
+            path = path[:-1]
         context: dict[str, Any] = error.get("ctx") or {}
         if error["type"] == "wrong":
             found += [Problem(pointer((*path, *at)), detail) for at, detail in context["wrong"]]

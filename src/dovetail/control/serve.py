@@ -109,6 +109,7 @@ def plane_up(wanted: Wanted, found: Found | None = None) -> Iterator[Up]:
                 wanted.options,
                 wanted.scale,
                 url=address,
+                virtual=found.virtual,
             ),
             store,
             engine,

@@ -119,6 +119,13 @@ class Tokens:
             row = connection.execute(query).first()
         return row is not None and row.revoked_at is None and not self._expired(row.expires_at)
 
+    def about(self, id: str) -> tuple[str, int | None]:
+        """What a token is called, and until when it opens anything (of the wall)."""
+        c = tables.tokens.c
+        with self._store.reading() as connection:
+            row = connection.execute(sa.select(c.name, c.expires_at).where(c.id == id)).first()
+        return ("", None) if row is None else (row.name, row.expires_at)
+
     def _expired(self, expires_at: int | None) -> bool:
         return expires_at is not None and expires_at <= self._now()
 

@@ -931,9 +931,17 @@ def _tenant(job: JobView) -> str:
 
 
 def _within(inner: Spots, outer: Spots) -> bool:
-    """Whether all of these spots are among those."""
-    held = {(spot[0], spot[2]): spot[1] for spot in outer}
-    return all(held.get((node, share), 0) & devices == devices for node, devices, share, _, _ in inner)
+    """Whether all of these spots are among those; a part of a device is within more of it."""
+    held: dict[int, list[tuple[int, int]]] = {}
+    for node, devices, share, _, _ in outer:
+        held.setdefault(node, []).append((devices, share))
+    return all(
+        any(
+            there & devices == devices and (share == most or 0 < share < most)
+            for there, most in held.get(node, ())
+        )
+        for node, devices, share, _, _ in inner
+    )
 
 
 def _resizes(old: Spots, new: Spots) -> bool:

@@ -11,8 +11,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from dovetail.mechanisms.positions import lines
-from dovetail.solve import centre, lp
+from dovetail.solve import centre, columns, lp
 from dovetail.solve.classes import classes
+from dovetail.solve.columns import Pairs, Shared
 from dovetail.solve.errors import Infeasible
 from dovetail.solve.filling import Group, fill
 from dovetail.solve.shares import Matrix, Shares, Solution, Vector
@@ -26,6 +27,12 @@ def max_min(shares: Shares, weight: Vector, *, centred: bool = True) -> Solution
     small = classes(shares, scale)
     found = lp.level(small.shares, small.gather(scale), spare=True)
     return found._replace(x=small.spread(found.x))
+
+
+def max_min_packed(shares: Shares, pairs: Pairs, weight: Vector, *, centred: bool = True) -> Shared:
+    """The same, where two may run on the same devices."""
+    scale = fair_scale(shares, weight)
+    return centre.level_with(shares, pairs, scale) if centred else columns.level(shares, pairs, scale)
 
 
 def filled(shares: Shares, weight: Vector, group: Group | None = None) -> Matrix:
@@ -48,11 +55,24 @@ def max_sum(shares: Shares, *, centred: bool = True) -> Solution:
     return centre.total(shares, gain) if centred else lp.total(shares, gain)
 
 
+def max_sum_packed(shares: Shares, pairs: Pairs, *, centred: bool = True) -> Shared:
+    """The same, where two may run on the same devices."""
+    gain = np.ones(len(shares.size))
+    return centre.total_with(shares, pairs, gain) if centred else columns.total(shares, pairs, gain)
+
+
 def makespan(shares: Shares, work: Vector, *, centred: bool = True) -> Matrix:
     """Everybody done by the earliest end there is; centred, at most 5 % after it."""
     best = lp.level(shares, work, spare=not centred)
     x = centre.reaching(shares, work / searched(1.0 / best.value)) if centred else None
     return best.x if x is None else x
+
+
+def makespan_packed(shares: Shares, pairs: Pairs, work: Vector, *, centred: bool = True) -> Shared:
+    """The same, where two may run on the same devices."""
+    best = columns.level(shares, pairs, work)
+    found = centre.reaching_with(shares, pairs, work / searched(1.0 / best.value)) if centred else None
+    return best if found is None else found
 
 
 def searched(best: float, low: float = 100.0, high: float = 1e6) -> float:
@@ -74,6 +94,11 @@ def finish_time(
     return lp.finish(shares, age, work, isolated).x
 
 
+def finish_time_packed(shares: Shares, pairs: Pairs, age: Vector, work: Vector, isolated: Vector) -> Shared:
+    """The same, where two may run on the same devices; in the centre alone."""
+    return centre.finish_with(shares, pairs, age, work, isolated)
+
+
 def cheapest(shares: Shares, price: Vector, floor: Vector) -> Matrix:
     """Throughput for money, each row against its fastest way; floors are kept if all of them can be."""
     fastest = shares.speed.max(axis=1)
@@ -88,16 +113,51 @@ def in_turn(shares: Shares, order: Sequence[int]) -> Matrix:
 
     One that cannot run on the types with room is passed over: it could not have used them.
     """
+    return _in_turn(shares, order)[0]
+
+
+def _in_turn(shares: Shares, order: Sequence[int]) -> tuple[Matrix, Sequence[int], Vector]:
+    """The shares, those from the first for whom there was no room, and what is left of each pool."""
     x, left = np.zeros(shares.speed.shape), shares.capacity.copy()
-    for i in order:
+    for at, i in enumerate(order):
         room = left[shares.pool] >= shares.size[i]
         if not room.any():
-            break
+            return x, order[at:], left
         k = int(np.argmax(np.where(room, shares.speed[i], -1.0)))
         if shares.speed[i, k] > 0:
             x[i, k] = 1.0
             left[shares.pool[k]] -= shares.size[i]
-    return x
+    return x, (), left
+
+
+def in_turn_packed(
+    shares: Shares, pairs: Pairs, order: Sequence[int], *, worth: float = 1.5, slip: bool = False
+) -> Shared:
+    """In turn; then those left over, in the same order, each beside whom it gets most done with.
+
+    What gets done is counted against each alone on those devices, and must be more than `worth` together; the
+    first for whom there is nobody ends it. With `slip` the first for whom no type had room is forgotten if
+    any device is free: those behind it are tried, as in the authors' simulator.
+    """
+    x, waiting, left = _in_turn(shares, order)
+    y = np.zeros(len(pairs))
+    if slip and left.any():
+        waiting = waiting[1:]
+    way = {i: int(np.argmax(x[i])) for i in order if x[i].any()}  # of those who are alone, in order
+    first, second = pairs.first, pairs.second
+    gain = pairs.speed_first / shares.speed[first, pairs.way] + (
+        pairs.speed_second / shares.speed[second, pairs.way]
+    )
+    for i in waiting:
+        mine = np.flatnonzero((first == i) | (second == i))
+        with_whom = np.where(first[mine] == i, second[mine], first[mine]).tolist()
+        best = {j: q for q, j in zip(mine, with_whom, strict=True) if way.get(j) == pairs.way[q]}
+        beside = max((j for j in way if j in best), key=lambda j: gain[best[j]], default=None)
+        if beside is None or gain[best[beside]] <= worth:
+            break
+        x[beside, way.pop(beside)] = 0.0
+        y[best[beside]] = 1.0
+    return Shared(x, y, float(x.sum() + y.sum()))
 
 
 def proportional(shares: Shares) -> Vector:

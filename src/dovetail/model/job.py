@@ -153,6 +153,8 @@ class Profile:
     skewed: bool = False  # one very large tensor: hurts when split
     pace: float = 0.0  # steps a second of the reference run; 0: not known
     regimes: tuple[tuple[float, float], ...] = ()  # (part of its work, times as fast there), in this order
+    # By GPU type, and by the model of one who is on the very same devices; 0: the two do not fit together.
+    beside: Mapping[str, Mapping[str, float]] = field(default_factory=dict, hash=False)
 
     def __post_init__(self) -> None:
         splits = self.split.values() if isinstance(self.split, Mapping) else (self.split,)

@@ -24,6 +24,8 @@ class Neighbour:
     use: float  # of the device's time, alone
     hurt: float
     terms: Terms = FULL
+    model: str = ""  # if it asked for the whole of its devices
+    spots: Spots = ()  # all that it holds
 
 
 class Speed(Protocol):
@@ -72,7 +74,10 @@ class ProfiledSpeed:
             rate *= min(1.0, cpus / (profile.cpus * tasks)) if cpus else 1.0
         if terms is not FULL:
             rate *= on_terms(profile, terms)
-        return rate * shared(profile, spots, terms, met)
+        lent = _lent(shape, spots)
+        if lent and met and (known := self._beside(profile, spots, terms, met)) is not None:
+            return rate * known
+        return rate * shared(profile, spots, terms, met, lent=lent)
 
     def _type_speed(self, profile: Profile, node: int) -> float:
         kind = self.cluster.nodes[node].type
@@ -84,6 +89,26 @@ class ProfiledSpeed:
             (profile.split_on(self.cluster.nodes[node].type.name) for node, devices, *_ in spots if devices),
             default=1.0,
         )
+
+    def _beside(self, profile: Profile, spots: Spots, terms: Terms, met: Sequence[Neighbour]) -> float | None:
+        """What was measured of the two on the same devices, over the speed alone; None if it was not.
+
+        Both asked for the whole of them, and each is as fast as the other lets it be.
+        """
+        (other, *more) = met
+        if more or terms.guard is not None or other.terms.guard is not None:
+            return None
+        if _devices_of(spots) != _devices_of(other.spots):
+            return None
+        found: list[float] = []
+        for node, devices, *_ in spots:
+            measured = profile.beside.get(self.cluster.nodes[node].type.name, {}).get(other.model)
+            if devices and measured is None:
+                return None
+            if devices and measured is not None:
+                alone = self._type_speed(profile, node)
+                found.append(measured / alone if alone else 0.0)
+        return min(found, default=None)
 
     def _network(self, profile: Profile, shape: Shape, spots: Spots, held: int) -> float:
         """The reference step over this step: the reference is the same gang as close as it can be."""
@@ -150,13 +175,16 @@ def on_terms(profile: Profile, terms: Terms) -> float:
     return gain
 
 
-def shared(profile: Profile, spots: Spots, terms: Terms, met: Sequence[Neighbour]) -> float:
+def shared(
+    profile: Profile, spots: Spots, terms: Terms, met: Sequence[Neighbour], *, lent: bool = False
+) -> float:
     """What neighbours leave: devices share their time, and each neighbour hurts a little more.
 
     A guarded job gives way: it gets at most its guard; an unguarded one does not feel a guarded neighbour.
+    A share is a limit, unless the job asked for more and the rest is `lent`: alone, it has all of the device.
     """
     share = min((milli_of(share) for _, devices, share, _, _ in spots if devices), default=WHOLE) / WHOLE
-    limit = min(1.0, share / profile.use) if profile.use else 1.0
+    limit = min(1.0, share / profile.use) if profile.use and not lent else 1.0
     if not met:
         return min(limit, terms.guard) if terms.guard is not None else limit
     if terms.guard is not None:
@@ -211,6 +239,19 @@ def slowest_link(cluster: Cluster, spots: Spots) -> float:
     if len({node.socket_of(d) for d in devices}) == 1:
         return links.socket
     return links.node
+
+
+def _lent(shape: Shape, spots: Spots) -> bool:
+    """Whether it has less of its devices than it asked for."""
+    return not shape.slice and any(devices and share < shape.milli for _, devices, share, _, _ in spots)
+
+
+def _devices_of(spots: Spots) -> dict[int, int]:
+    held: dict[int, int] = {}
+    for node, devices, *_ in spots:
+        if devices:
+            held[node] = held.get(node, 0) | devices
+    return held
 
 
 def _least(shape: Shape, traits: Traits) -> int:

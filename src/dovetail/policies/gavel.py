@@ -24,6 +24,7 @@ from dovetail.mechanisms.rounds import (
     Book,
     Deal,
     Pick,
+    Who,
     accounted,
     active,
     begun,
@@ -31,6 +32,7 @@ from dovetail.mechanisms.rounds import (
     enact,
     of_kind,
     over,
+    paired,
     picked,
     redealt,
     type_of,
@@ -40,8 +42,10 @@ from dovetail.mechanisms.throughput import Seen, declared
 from dovetail.model.chance import Random, seeded
 from dovetail.model.cluster import Cluster
 from dovetail.model.errors import BadOption
+from dovetail.model.job import Shape
 from dovetail.model.units import SECOND, WHOLE, micros
-from dovetail.model.view import JobView, Order, Plan, Policy, View
+from dovetail.model.view import JobView, Order, Plan, Policy, Room, View
+from dovetail.solve.columns import NONE, Pairs, Shared
 from dovetail.solve.filling import Group
 from dovetail.solve.parts import solved
 from dovetail.solve.shares import IntVector, Matrix, Shares, Solution, Vector
@@ -59,6 +63,7 @@ def gavel(
     *,
     objective: Objective = "max-min",
     aware: bool = True,
+    packed: bool = False,
     water_filling: bool = False,
     hierarchy: Literal["none", "fair", "fifo"] = "none",
     placement: bool = False,
@@ -79,7 +84,10 @@ def gavel(
     (allox). Without
     `aware` all types count as alike. `water_filling` goes on after the worst-off cannot be helped;
     `hierarchy` does so tenant by tenant, down their tree and by their weights, and says how the jobs of one
-    tenant stand to each other. With `placement` a gang's speed when split is another than together.
+    tenant stand to each other. With `placement` a gang's speed when split is another than together. With
+    `packed` two jobs that ask for as many GPUs may run on the same ones, if it was measured how fast each is
+    beside the other (`--throughputs`): pairs have shares too. It is there for max-min, max-sum, makespan and
+    finish-time, and for fifo, where those for whom there is no room join the one they get on with best.
 
     Shares are dealt again once somebody came or went, but not within `reset` seconds. Speeds are those
     `declared` with the job, or `measured` as jobs run. A `vertex` is quicker than the `centre` of the best
@@ -88,6 +96,8 @@ def gavel(
     """
     if (water_filling or hierarchy != "none") and objective != "max-min":
         raise BadOption(f"policy gavel: only max-min can be filled or have a hierarchy, not {objective}")
+    if packed:
+        _packable(objective, aware, water_filling or hierarchy != "none", speeds, solver)
     return Gavel(
         objective=objective,
         aware=aware,
@@ -99,8 +109,26 @@ def gavel(
         measured=speeds == "measured",
         centred=solver == "centre",
         whole_steps=whole_steps,
-        slips=slips and objective == "fifo" and not aware,
+        slips=slips and objective == "fifo" and (packed or not aware),
+        packed=packed,
     )
+
+
+def _packable(objective: str, aware: bool, filled: bool, speeds: str, solver: str) -> None:
+    """A line for each combination in which there are no pairs."""
+    why = ""
+    if objective in ("sjf", "cost", "isolated", "allox"):
+        why = f"for max-min, max-sum, makespan, finish-time and fifo, not {objective}"
+    elif not aware:
+        why = "for those who look at speeds: it needs aware=true"
+    elif filled:
+        why = "not for water_filling or a hierarchy"
+    elif speeds != "declared":
+        why = "for declared speeds: nobody measures pairs as they run"
+    elif objective == "finish-time" and solver != "centre":
+        why = "for finish-time by solver=centre alone"
+    if why:
+        raise BadOption(f"policy gavel: packed=true is {why}")
 
 
 def pop(
@@ -179,6 +207,7 @@ class Gavel:
     placement: bool = False
     whole_steps: bool = False
     slips: bool = False
+    packed: bool = False
     parts: int = 1
     order: Order = arrival
     group: Callable[[JobView], Hashable] | None = None
@@ -222,7 +251,7 @@ class Gavel:
         waited = not book.dealt_at or not view.running or view.now - book.dealt_at >= self.reset
         if not table.jobs or whom == book.dealt_to or not waited:
             return memory
-        if self.slips:
+        if self.slips and not self.packed:
             memory = replace(memory, given=_with_slips(view, memory.given, table))
             deal: Deal = {id: {kind: 1.0} for _, id, kind in memory.given.kinds}
         else:
@@ -252,8 +281,8 @@ class Gavel:
         if not self.whole_steps:
             return self.length
         ends = [0.0]
-        for job, way in picks:
-            speed = speeds[job.id][way]
+        for job, way, other in picks:
+            speed = speeds[job.id][way] if other is None else beside(job, other, way)
             steps = int(speed * pace(job) * self.length / SECOND)
             ends.append(min(steps / (speed * pace(job)), job.remaining_at(view.now) / SECOND / speed))
         return micros(max(ends)) + 2 if max(ends) else self.length  # past what was rounded
@@ -300,7 +329,33 @@ class Gavel:
             np.array([held[kind] / WHOLE for kind in kinds]),
             pool=np.array([kinds.index(type_of(way)) for way in table.ways]),
         )
+        pairs = _pairs(view.room, jobs, table, paces) if self.packed else NONE
         work = paces * [max(job.remaining_at(view.now), 1) / SECOND for job in jobs]
+        if self.packed:
+            found, isolated = self._packed(view, memory, shares, pairs, jobs, work)
+            x, y = found.x, found.y
+        else:
+            x, isolated = self._alone(view, memory, table, shares, jobs, work)
+            y = np.empty(0)
+        deal: dict[Who, dict[str, float]] = {
+            job.id: {way: float(share) for way, share in zip(table.ways, row, strict=True) if share > 0}
+            for job, row in zip(jobs, x, strict=True)
+        }
+        for q in np.flatnonzero(y > 0).tolist():
+            two = jobs[pairs.first[q]].id, jobs[pairs.second[q]].id
+            deal.setdefault(two, {})[table.ways[pairs.way[q]]] = float(y[q])
+        return deal, isolated
+
+    def _alone(
+        self,
+        view: View,
+        memory: Memory,
+        table: Table,
+        shares: Shares,
+        jobs: Sequence[JobView],
+        work: Vector,
+    ) -> tuple[Matrix, Mapping[str, Isolated]]:
+        """Shares of jobs that have their devices for themselves."""
         isolated: Mapping[str, Isolated] = {}
         if self.objective == "max-min":
             x = self._max_min(view, shares, jobs)
@@ -310,9 +365,7 @@ class Gavel:
             x = objectives.makespan(shares, work, centred=self.centred)
         elif self.objective == "finish-time":
             isolated = _isolated(memory.isolated, shares, jobs, work)
-            age = np.array([(view.now - job.arrived_at) / SECOND for job in jobs])
-            alone = np.array([kept.time + kept.work / kept.speed for kept in isolated.values()])
-            x = objectives.finish_time(shares, age, work, alone, centred=self.centred)
+            x = objectives.finish_time(shares, *_ages(view, jobs, isolated, work), centred=self.centred)
         elif self.objective == "cost":
             due = np.array([(job.deadline - view.now) / SECOND if job.deadline else 0.0 for job in jobs])
             floor = np.divide(work, due, out=np.zeros(len(jobs)), where=due > 0)
@@ -325,16 +378,41 @@ class Gavel:
                 shares, work, np.array([[had.get(way, 0.0) for way in table.ways] for had in before])
             )
         else:
-            first = [job.seq for job in jobs] if self.objective == "fifo" else work / speed.max(axis=1)
-            x = objectives.in_turn(shares, sorted(range(len(jobs)), key=lambda i: (first[i], jobs[i].seq)))
-        deal = {
-            job.id: {way: float(share) for way, share in zip(table.ways, row, strict=True) if share > 0}
-            for job, row in zip(jobs, x, strict=True)
-        }
-        return deal, isolated
+            x = objectives.in_turn(shares, self._order_of(shares, jobs, work))
+        return x, isolated
+
+    def _packed(
+        self,
+        view: View,
+        memory: Memory,
+        shares: Shares,
+        pairs: Pairs,
+        jobs: Sequence[JobView],
+        work: Vector,
+    ) -> tuple[Shared, Mapping[str, Isolated]]:
+        """Shares of jobs and of pairs."""
+        isolated: Mapping[str, Isolated] = {}
+        if self.objective == "max-min":
+            found = objectives.max_min_packed(shares, pairs, _weight(jobs), centred=self.centred)
+        elif self.objective == "max-sum":
+            found = objectives.max_sum_packed(shares, pairs, centred=self.centred)
+        elif self.objective == "makespan":
+            found = objectives.makespan_packed(shares, pairs, work, centred=self.centred)
+        elif self.objective == "finish-time":
+            isolated = _isolated(memory.isolated, shares, jobs, work)
+            found = objectives.finish_time_packed(shares, pairs, *_ages(view, jobs, isolated, work))
+        else:
+            order = self._order_of(shares, jobs, work)
+            found = objectives.in_turn_packed(shares, pairs, order, slip=self.slips)
+        return found, isolated
+
+    def _order_of(self, shares: Shares, jobs: Sequence[JobView], work: Vector) -> list[int]:
+        """By arrival, or by what is left on the fastest type."""
+        first = [job.seq for job in jobs] if self.objective == "fifo" else work / shares.speed.max(axis=1)
+        return sorted(range(len(jobs)), key=lambda i: (first[i], jobs[i].seq))
 
     def _max_min(self, view: View, shares: Shares, jobs: Sequence[JobView]) -> Matrix:
-        weight = np.array([1.0 + max(job.priority, 0) for job in jobs])
+        weight = _weight(jobs)
         if self.hierarchy != "none":
             return objectives.filled(shares, np.ones(len(jobs)), tree(view.cluster, jobs, self.hierarchy))
         if self.filling:
@@ -366,6 +444,67 @@ def _isolated(
         time = before.time + max(before.work - left, 0.0) / before.speed if before else 0.0
         kept[job.id] = Isolated(time, float(left), float(speed))
     return kept
+
+
+def _ages(
+    view: View, jobs: Sequence[JobView], isolated: Mapping[str, Isolated], work: Vector
+) -> tuple[Vector, Vector, Vector]:
+    """What finish-time fairness weighs: how long each is here, what it has left, and its time alone."""
+    age = np.array([(view.now - job.arrived_at) / SECOND for job in jobs])
+    alone = np.array([kept.time + kept.work / kept.speed for kept in isolated.values()])
+    return age, work, alone
+
+
+def _weight(jobs: Sequence[JobView]) -> Vector:
+    return np.array([1.0 + max(job.priority, 0) for job in jobs])
+
+
+def _pairs(room: Room, jobs: Sequence[JobView], table: Table, paces: Vector) -> Pairs:
+    """All two that may run on the same devices, by class: jobs of a model and shape are alike."""
+    row = {job.id: speeds for job, speeds in zip(table.jobs, table.speed, strict=True)}
+    members: dict[tuple[str, Shape, int], list[int]] = {}
+    for i, job in enumerate(jobs):
+        if job.model and job.traits.profile is not None and job.traits.profile.beside:
+            members.setdefault((job.model, job.shape, id(job.traits.profile)), []).append(i)
+    classes = [np.array(rows) for rows in members.values()]
+    found: list[tuple[IntVector, IntVector, int, float, float]] = []
+    for a, mine in enumerate(classes):
+        for theirs in classes[a:]:
+            one, other = jobs[mine[0]], jobs[theirs[0]]
+            both = paired(one.shape, other.shape)
+            if both is None:
+                continue
+            first, second = (side.ravel() for side in np.meshgrid(mine, theirs, indexing="ij"))
+            if mine is theirs:
+                first, second = first[first < second], second[first < second]
+            for k, way in enumerate(table.ways):
+                speeds = beside(one, other, way), beside(other, one, way)
+                fit = min(*speeds, row[one.id][k], row[other.id][k]) > 0
+                if fit and (both == one.shape or room.ever(of_kind(both, way))):
+                    found.append((first, second, k, *speeds))
+    if not found:
+        return NONE
+    first = np.concatenate([row[0] for row in found])
+    second = np.concatenate([row[1] for row in found])
+    sizes = [len(row[0]) for row in found]
+    way_of, of_first, of_second = (np.repeat([row[c] for row in found], sizes) for c in (2, 3, 4))
+    of_first, of_second = of_first * paces[first], of_second * paces[second]
+    turned = first > second
+    early, late = np.where(turned, second, first), np.where(turned, first, second)
+    order = np.lexsort((way_of, late, early))
+    return Pairs(
+        early[order],
+        late[order],
+        way_of[order],
+        np.where(turned, of_second, of_first)[order],
+        np.where(turned, of_first, of_second)[order],
+    )
+
+
+def beside(job: JobView, other: JobView, way: str) -> float:
+    """How fast it is with the other on its devices, against its reference; 0 if nobody measured it."""
+    profile = job.traits.profile
+    return profile.beside.get(way, {}).get(other.model, 0.0) if profile is not None else 0.0
 
 
 def _prices(view: View, ways: Sequence[str]) -> Vector:

@@ -12,7 +12,7 @@ from heapq import heappush
 
 from dovetail.core.active import ActiveJob
 from dovetail.core.core import Core, Step
-from dovetail.model.event import STOPPED
+from dovetail.model.event import RESIZED, STOPPED
 from dovetail.model.job import Job
 from dovetail.model.units import SECOND
 from dovetail.sim.simulate import simulate
@@ -30,6 +30,8 @@ def forward(core: Core, more: Sequence[Job] = ()) -> Iterator[Step]:
         known = core.jobs.get(job_id)
         epoch, kept = (known.epoch, known.done) if known is not None else (0, 0)
         heappush(world.heap, (core.now + LETTING_GO, STOPPED, job_id, epoch, kept))
+    if core.moved or core.arrived:  # a core that was moved elsewhere has to be asked before anything happens
+        heappush(world.heap, (core.now, RESIZED, "", 0, None))
     return simulate(core, world, more)
 
 

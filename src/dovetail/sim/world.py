@@ -325,6 +325,8 @@ class World:
                 other.job.traits.profile.use if other.job.traits.profile else 1.0,
                 other.job.traits.profile.hurt if other.job.traits.profile else 0.0,
                 other.terms,
+                other.job.model if other.job.shape.exclusive else "",
+                other.spots or (),
             )
             for other in met
         ]

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from dovetail.solve.columns import NONE, Pairs, Shared, cut, usable
 from dovetail.solve.errors import SolveFailed
 from dovetail.solve.shares import Matrix, Shares, Solution, Vector, within
 
@@ -24,28 +25,44 @@ if TYPE_CHECKING:
 
 def level(shares: Shares, scale: Vector) -> Solution:
     """The largest t such that reach >= t * scale for every row."""
-    cells = _Cells(shares)
+    return _single(level_with(shares, NONE, scale))
+
+
+def level_with(shares: Shares, pairs: Pairs, scale: Vector) -> Shared:
+    """The same, where rows may run in pairs."""
+    cells = _Cells(shares, pairs)
     over = cells.reach(1.0 / scale)
     rows = cells.stack([(cells.within, None), (-over, np.ones((len(scale), 1)))], extra=1)
     limits = np.concatenate([cells.limits, np.zeros(len(scale))])
     cost = np.concatenate([np.zeros(cells.count), [-1.0]])
-    found = _solved(cost, rows, limits, [("nonnegative", len(limits))], "level")
-    x = cells.shares(found)
-    return Solution(x, float((shares.reach(x) / scale).min()))
+    found = cells.shares(_solved(cost, rows, limits, [("nonnegative", len(limits))], "level"))
+    return found._replace(value=float((found.reach(shares, pairs) / scale).min()))
 
 
 def total(shares: Shares, gain: Vector) -> Solution:
     """The largest sum of gain * reach."""
-    cells = _Cells(shares)
-    cost = -(gain[:, None] * shares.speed)[cells.row, cells.way]
-    found = _solved(cost, cells.within, cells.limits, [("nonnegative", len(cells.limits))], "total reach")
-    x = cells.shares(found)
-    return Solution(x, float(gain @ shares.reach(x)))
+    return _single(total_with(shares, NONE, gain))
+
+
+def total_with(shares: Shares, pairs: Pairs, gain: Vector) -> Shared:
+    """The same, where rows may run in pairs."""
+    cells = _Cells(shares, pairs)
+    cost = -np.asarray(cells.reach(gain).sum(axis=0)).ravel()
+    found = cells.shares(
+        _solved(cost, cells.within, cells.limits, [("nonnegative", len(cells.limits))], "total reach")
+    )
+    return found._replace(value=float(gain @ found.reach(shares, pairs)))
 
 
 def reaching(shares: Shares, need: Vector) -> Matrix | None:
     """Shares with reach >= need, or None if there are none."""
-    cells = _Cells(shares)
+    found = reaching_with(shares, NONE, need)
+    return None if found is None else found.x
+
+
+def reaching_with(shares: Shares, pairs: Pairs, need: Vector) -> Shared | None:
+    """The same, where rows may run in pairs."""
+    cells = _Cells(shares, pairs)
     rows = cells.stack([(cells.within, None), (-cells.reach(np.ones(len(need))), None)])
     limits = np.concatenate([cells.limits, -need])
     found = _solved(np.zeros(cells.count), rows, limits, [("nonnegative", len(limits))], "")
@@ -53,11 +70,16 @@ def reaching(shares: Shares, need: Vector) -> Matrix | None:
 
 
 def finish(shares: Shares, age: Vector, work: Vector, isolated: Vector) -> Solution:
-    """The least possible rho = max over rows of (age + work / reach) / isolated (see `lp.finish`).
+    """The least possible rho = max over rows of (age + work / reach) / isolated (see `lp.finish`)."""
+    return _single(finish_with(shares, NONE, age, work, isolated))
+
+
+def finish_with(shares: Shares, pairs: Pairs, age: Vector, work: Vector, isolated: Vector) -> Shared:
+    """The same, where rows may run in pairs.
 
     With v for 1 / reach, which is a second-order cone: |(2, reach - v)| <= reach + v.
     """
-    cells = _Cells(shares)
+    cells = _Cells(shares, pairs)
     n, reach = len(work), cells.reach(np.ones(len(work)))
     from scipy.sparse import csc_matrix, hstack, identity, vstack  # noqa: PLC0415  slow to load
 
@@ -76,32 +98,52 @@ def finish(shares: Shares, age: Vector, work: Vector, isolated: Vector) -> Solut
     cost = np.zeros(cells.count + n + 1)
     cost[-1] = 1.0
     kinds = [("nonnegative", len(cells.limits) + n), *[("cone", 3)] * n]
-    found = _solved(cost, rows, limits, kinds, "finish-time fairness")
-    x = cells.shares(found)
-    return Solution(x, float(((age + work / shares.reach(x)) / isolated).max()))
+    found = cells.shares(_solved(cost, rows, limits, kinds, "finish-time fairness"))
+    return found._replace(value=float(((age + work / found.reach(shares, pairs)) / isolated).max()))
+
+
+def _single(found: Shared) -> Solution:
+    return Solution(found.x, found.value)
 
 
 class _Cells:
-    """The entries of x that may be more than 0, one behind the other, and what all problems ask of them."""
+    """The entries of x that may be more than 0, then such pairs, and what all problems ask of them."""
 
-    def __init__(self, shares: Shares) -> None:
+    def __init__(self, shares: Shares, pairs: Pairs) -> None:
         from scipy.sparse import coo_matrix, identity, vstack  # noqa: PLC0415  slow to load
 
         self._coo: Any = coo_matrix
-        self.problem = shares
+        self.problem, self.pairs = shares, pairs
         self.row, self.way = np.nonzero(shares.allowed)
-        self.count = len(self.row)
+        self.pair = usable(shares, pairs)
+        single = len(self.row)
+        self.count = single + len(self.pair)
         at = np.arange(self.count)
         n, p = len(shares.size), len(shares.capacity)
-        devices = coo_matrix((shares.weight[self.row], (shares.pool[self.way], at)), (p, self.count))
-        time = coo_matrix((np.ones(self.count), (self.row, at)), (n, self.count))
-        self.within: csc_matrix = vstack([-identity(self.count), devices, time], format="csc")
+        first, second = pairs.first[self.pair], pairs.second[self.pair]
+        # Who runs in each cell; the second of a pair behind all of these.
+        self._who = np.concatenate([self.row, first, second])
+        self._at = np.concatenate([at, at[single:]])
+        held = np.concatenate([shares.weight[self.row], shares.size[first]])
+        pool = shares.pool[np.concatenate([self.way, pairs.way[self.pair]])]
+        devices = coo_matrix((held, (pool, at)), (p, self.count))
+        time = np.concatenate([np.ones(single), 1.0 / shares.count[first], 1.0 / shares.count[second]])
+        times = coo_matrix((time, (self._who, self._at)), (n, self.count))
+        self.within: csc_matrix = vstack([-identity(self.count), devices, times], format="csc")
         self.limits = np.concatenate([np.zeros(self.count), shares.capacity, np.ones(n)])
 
     def reach(self, by: Vector) -> Any:
         """What each row reaches, times `by`, as a matrix over the cells."""
-        speed = self.problem.speed[self.row, self.way] * by[self.row]
-        return self._coo((speed, (self.row, np.arange(self.count))), (len(by), self.count))
+        pairs, count = self.pairs, self.problem.count
+        first, second = pairs.first[self.pair], pairs.second[self.pair]
+        speed = np.concatenate(
+            [
+                self.problem.speed[self.row, self.way],
+                pairs.speed_first[self.pair] / count[first],
+                pairs.speed_second[self.pair] / count[second],
+            ]
+        )
+        return self._coo((speed * by[self._who], (self._who, self._at)), (len(by), self.count))
 
     def stack(self, parts: list[tuple[Any, Matrix | None]], extra: int = 0) -> csc_matrix:
         from scipy.sparse import csc_matrix, hstack, vstack  # noqa: PLC0415  slow to load
@@ -113,11 +155,15 @@ class _Cells:
         stacked: csc_matrix = vstack(wide, format="csc")
         return stacked
 
-    def shares(self, found: Vector) -> Matrix:
-        """As a matrix, cut to the limits."""
-        x = np.zeros(self.problem.speed.shape)
-        x[self.row, self.way] = np.maximum(found[: self.count], 0.0)
-        return within(self.problem, x)
+    def shares(self, found: Vector) -> Shared:
+        """As a matrix, and by pair; cut to the limits."""
+        x, y = np.zeros(self.problem.speed.shape), np.zeros(len(self.pairs))
+        found = np.maximum(found[: self.count], 0.0)
+        x[self.row, self.way] = found[: len(self.row)]
+        y[self.pair] = found[len(self.row) :]
+        if not len(self.pairs):
+            return Shared(within(self.problem, x), y, 0.0)
+        return Shared(*cut(self.problem, self.pairs, x, y), 0.0)
 
 
 def _solved(cost: Vector, rows: csc_matrix, limits: Vector, kinds: list[tuple[str, int]], asked: str) -> Any:

@@ -70,6 +70,9 @@ class Pairs:
         return len(self.first)
 
 
+NONE = Pairs(*(np.empty(0, dtype=np.intp),) * 3, *(np.empty(0),) * 2)
+
+
 class Shared(NamedTuple):
     """Shares of the time, alone and in pairs."""
 
@@ -189,7 +192,7 @@ def _columns(
     return _Columns(first, second, pool, full, time_first, time_second, part, worth_first, worth_second)
 
 
-def _usable(shares: Shares, pairs: Pairs) -> IntVector:
+def usable(shares: Shares, pairs: Pairs) -> IntVector:
     """The pair columns that may be more than 0; a ValueError if they do not belong to these rows."""
     n, m = shares.speed.shape
     first, second, way = pairs.first, pairs.second, pairs.way
@@ -214,18 +217,18 @@ def _solved(
 ) -> Shared:
     """Solve for the level of the rows that are rated, or for the sum if none are named."""
     n, m = shares.speed.shape
-    usable = _usable(shares, pairs)
+    may = usable(shares, pairs)
     row, way = np.nonzero(shares.allowed & (shares.count > 0.0)[:, None])
     per_unit = per / unit
     singles = _columns(shares, per_unit, row, row, way, shares.speed[row, way], None)
     doubles = _columns(
         shares,
         per_unit,
-        pairs.first[usable],
-        pairs.second[usable],
-        pairs.way[usable],
-        pairs.speed_first[usable],
-        pairs.speed_second[usable],
+        pairs.first[may],
+        pairs.second[may],
+        pairs.way[may],
+        pairs.speed_first[may],
+        pairs.speed_second[may],
     )
     x, y = np.zeros((n, m)), np.zeros(len(pairs))
     found = _generated(n, len(shares.capacity), singles, doubles, rated)
@@ -233,8 +236,8 @@ def _solved(
         return Shared(x, y, 0.0)
     at_single, at_double, bound = found
     x[row, way] = at_single
-    y[usable] = at_double * doubles.full
-    x, y = _within(shares, pairs, x, y)
+    y[may] = at_double * doubles.full
+    x, y = cut(shares, pairs, x, y)
     reach = Shared(x, y, 0.0).reach(shares, pairs) * per
     value = float(reach.sum() if rated is None else reach[rated].min())
     lacks = max(0.0, bound * unit - value)
@@ -299,7 +302,7 @@ def _joining(n: int, columns: _Columns, surplus: Vector) -> IntVector:
     return np.unique(best[best >= 0])
 
 
-def _within(shares: Shares, pairs: Pairs, x: Matrix, y: Vector) -> tuple[Matrix, Vector]:
+def cut(shares: Shares, pairs: Pairs, x: Matrix, y: Vector) -> tuple[Matrix, Vector]:
     """The same shares with a solver's rounding taken off, so that no limit is exceeded."""
     n = len(x)
     x, y = np.where(x < 1e-12, 0.0, x), np.where(y < 1e-12, 0.0, y)

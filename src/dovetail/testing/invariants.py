@@ -327,7 +327,7 @@ class Audit:
             book.live_at = now + (book.job.traits.checkpoint.restore if action.epoch > 1 else 0)
         elif isinstance(action, Resize):
             book = self.books[action.job]
-            grown = devices_of(action.spots) >= devices_of(book.spots)
+            grown = load_of(action.spots) >= load_of(book.spots)
             book.held = action.spots if grown else book.spots
             book.shrinks = not grown
             book.spots, book.terms = action.spots, action.terms
@@ -376,7 +376,8 @@ class Audit:
 
 def _neighbour(book: Book) -> Neighbour:
     profile = book.job.traits.profile
-    return Neighbour(profile.use if profile else 1.0, profile.hurt if profile else 0.0, book.terms)
+    use, hurt = (profile.use, profile.hurt) if profile else (1.0, 0.0)
+    return Neighbour(use, hurt, book.terms, book.job.model if book.job.shape.exclusive else "", book.spots)
 
 
 # -- a watched run

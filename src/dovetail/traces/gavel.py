@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from dovetail.model.errors import TraceError
@@ -51,10 +52,10 @@ def read_gavel(
     """Gavel's and Shockwave's traces.
 
     `throughputs` is a file of steps a second by GPU type, job type and scale, or `gavel` for Gavel's own
-    measurements. With it a job knows its speed on every type and what being split costs it there, and stays
-    off those it does not fit; its duration is that on `reference` (V100 if it is there, else the file's first
-    type). Without it the file must have durations. `types` are those of the cluster: each must have been
-    measured.
+    measurements. With it a job knows its speed on every type, what being split costs it there, and its speed
+    beside each other model of the trace that asks for as many GPUs, and stays off types it does not fit; its
+    duration is that on `reference` (V100 if it is there, else the file's first type). Without it the file
+    must have durations. `types` are those of the cluster: each must have been measured.
 
     Where the trace has modes (Shockwave's) and there are throughputs, a job whose batch grows is faster from
     then on (`batches`); its duration is that at its first batch.
@@ -74,13 +75,16 @@ def read_gavel(
     speeds = load_throughputs(throughputs) if throughputs is not None else None
     if speeds is not None:
         reference = _reference(speeds, reference, types)
+    layout = _LAYOUTS[width]
+    lines = partial(rows, path, ("job_type", "total_steps"), header=layout, delimiter="\t")
+    others = (
+        {(row.text("job_type"), row.whole("scale_factor")): None for row in lines()} if speeds else {}
+    )  # in the order of the file
     dropped = Dropped()
     kept: dict[tuple[str, int], tuple[Shape, Traits]] = {}
     growing: dict[tuple[str, int, Regimes], Traits] = {}
     jobs = []
-    for number, row in enumerate(
-        rows(path, ("job_type", "total_steps"), header=_LAYOUTS[width], delimiter="\t")
-    ):
+    for number, row in enumerate(lines()):
         kind, scale = row.text("job_type"), row.whole("scale_factor")
         steps = row.number("total_steps")
         if not scale:
@@ -88,7 +92,9 @@ def read_gavel(
             continue
         if (kind, scale) not in kept:
             kept[kind, scale] = (
-                _measured(row, speeds, kind, scale, reference, types) if speeds else (gang(scale), PLAIN)
+                _measured(row, speeds, kind, scale, reference, types, [m for m, n in others if n == scale])
+                if speeds
+                else (gang(scale), PLAIN)
             )
         shape, traits = kept[kind, scale]
         if speeds and "mode" in row.columns:
@@ -117,7 +123,7 @@ def read_gavel(
                 traits=traits,
             )
         )
-    note = (f"durations are those on {reference.upper()}",) if "duration" not in _LAYOUTS[width] else ()
+    note = (f"durations are those on {reference.upper()}",) if "duration" not in layout else ()
     return assembled(file, stem(path), "gavel", jobs, dropped, notes=note)
 
 
@@ -172,9 +178,15 @@ def _reference(speeds: Throughputs, asked: str, types: Sequence[str]) -> str:
 
 
 def _measured(
-    row: Row, speeds: Throughputs, kind: str, scale: int, reference: str, types: Sequence[str]
+    row: Row,
+    speeds: Throughputs,
+    kind: str,
+    scale: int,
+    reference: str,
+    types: Sequence[str],
+    others: Sequence[str],
 ) -> tuple[Shape, Traits]:
-    """Where a job alone can run, and how fast; it does not fit where its throughput is 0 or is not there."""
+    """Where a job can run, and how fast, alone and beside others; where it has no throughput it does not."""
     named = {name.upper(): name for name in types}
     names = [*named.values(), *(name for name in speeds.types if name not in named)]
     found = {name: speeds.single(kind, scale, name) or 0.0 for name in names}
@@ -187,9 +199,14 @@ def _measured(
     fits = tuple(name for name in names if found[name])
     shape = gang(scale, fits if len(fits) < len(names) else ())
     apart = {name: speeds.single(kind, scale, name, consolidated=False) for name in fits if scale > 1}
+    beside = {
+        name: {other: pair[0] / pace for other in others if (pair := speeds.pair(kind, other, scale, name))}
+        for name in fits
+    }
     profile = Profile(
         speeds={name: speed / pace for name, speed in found.items()},
         split={name: found[name] / speed for name, speed in apart.items() if speed} or 1.0,
         pace=pace,
+        beside={name: measured for name, measured in beside.items() if measured},
     )
     return shape, Traits(profile=profile)

@@ -126,7 +126,9 @@ def _plain(value: Any) -> Any:
         elif isinstance(item, tuple):
             said[field.name] = [_plain(x) if dataclasses.is_dataclass(x) else x for x in item]
         elif isinstance(item, Mapping):
-            said[field.name] = {str(key): number for key, number in item.items()}
+            said[field.name] = {
+                str(key): dict(inner) if isinstance(inner, Mapping) else inner for key, inner in item.items()
+            }
         else:
             said[field.name] = item
     return said
@@ -226,12 +228,20 @@ def _checked(cls: type, field: str, where: str, value: Any) -> Any:
                 raise _WrongError(f"{where} is {value!r}; give lists of {len(get_args(inner))} numbers")
             return tuple(tuple(_real(where, number) for number in item) for item in value)
         return tuple(_simple(where, str, item) for item in value)
-    if options and isinstance(value, dict):  # Mapping[K, float]
-        key = options[0]
-        return {key(name): _real(where, number) for name, number in value.items()}
+    if options and isinstance(value, dict):  # Mapping[K, float], or of such
+        return _table(where, hint, value)
     if options:
         raise _WrongError(f"{where} is {value!r}; see the guide on traces for its form")
     return _simple(where, hint, value)
+
+
+def _table(where: str, hint: Any, value: Any) -> dict[Any, Any]:
+    if not isinstance(value, dict):
+        raise _WrongError(f"{where} is {value!r}; give an object")
+    key, inner = get_args(hint)
+    if get_args(inner):
+        return {key(name): _table(f"{where}.{name}", inner, item) for name, item in value.items()}
+    return {key(name): _real(where, number) for name, number in value.items()}
 
 
 def _simple(where: str, hint: Any, value: Any) -> Any:

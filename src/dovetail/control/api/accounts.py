@@ -14,6 +14,7 @@ from dovetail.control.api.problems import Refusal, invalid, not_found
 from dovetail.control.api.resources import (
     Health,
     MadeToken,
+    Me,
     NewToken,
     StepPage,
     TokenPage,
@@ -66,6 +67,28 @@ def revoke_token(call: Managing, id: Name) -> Response:
     if not (id.isascii() and id.isalnum() and call.wiring.tokens.revoke(id)):
         raise not_found("token has the id", id)
     return Response(status_code=204)
+
+
+@router.get("/me", operation_id="get_me", summary="Whose token it is, and where it was sent",
+            response_model=Me, responses=problems())  # fmt: skip
+def get_me(call: Viewing) -> Response:
+    caller, plane = call.caller, call.plane
+    name, expires_at = call.wiring.tokens.about(caller.token)
+    return document(
+        {
+            "user": caller.user,
+            "tenant": caller.tenant,
+            "role": caller.role,
+            "token": {"name": name, "expires_at": iso(expires_at)},
+            "version": __version__,
+            "now": iso(plane.clock.now()),
+            "policy": plane.policy[0],
+            "virtual": plane.settings.virtual,
+            "scale": plane.settings.scale,
+            "gpus": plane.cluster.gpus,
+            "nodes": len(plane.cluster.nodes),
+        }
+    )
 
 
 @router.get("/journal", operation_id="read_journal", summary="What was decided, step by step",

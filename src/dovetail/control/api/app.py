@@ -10,21 +10,24 @@ from contextlib import asynccontextmanager
 from fastapi import FastAPI
 
 from dovetail import __version__
-from dovetail.control.api import accounts, cluster, jobs, logs, watch
+from dovetail.control.api import accounts, cluster, jobs, lab, logs, page, stream, watch
 from dovetail.control.api.auth import ROOT, Gate, Wiring
 from dovetail.control.api.limits import Streams
 from dovetail.control.api.openapi import describe
+from dovetail.control.api.page import Files
 from dovetail.control.api.problems import handle_problems
 from dovetail.control.api.settings import Settings
+from dovetail.control.api.stream import Board
 from dovetail.control.api.watch import Hub
 from dovetail.control.metrics import Metrics
 from dovetail.control.plane import Plane
+from dovetail.control.prices import PriceList
 from dovetail.control.queries import Queries
 from dovetail.control.tokens import Tokens
 
 
 def make_app(plane: Plane, settings: Settings | None = None) -> FastAPI:
-    """All of /api/v1 on a plane that was started. The same is at /health, /metrics and /openapi.json too."""
+    """All of /api/v1 on a plane that was started, and the page. /health, /metrics and such are at / too."""
     wiring = Wiring(
         plane=plane,
         settings=(at := settings or Settings()),
@@ -32,6 +35,8 @@ def make_app(plane: Plane, settings: Settings | None = None) -> FastAPI:
         queries=Queries(plane.store),
         streams=Streams(at.streams, at.streams_per_token),
         hub=Hub(plane),
+        board=Board(plane),
+        prices=PriceList(plane.store),
     )
 
     @asynccontextmanager
@@ -49,6 +54,7 @@ def make_app(plane: Plane, settings: Settings | None = None) -> FastAPI:
         try:
             yield
         finally:
+            await wiring.board.close()
             wiring.hub.close()
 
     # The pages that show the description load scripts from elsewhere, so there are none.
@@ -63,8 +69,9 @@ def make_app(plane: Plane, settings: Settings | None = None) -> FastAPI:
     )
     app.state.wiring = wiring
     app.state.metrics = Metrics(plane)
+    app.state.files = Files()
     handle_problems(app)
-    for module in (jobs, logs, watch, cluster, accounts):
+    for module in (jobs, logs, watch, cluster, stream, lab, accounts):
         app.include_router(module.router, prefix=ROOT)
     app.include_router(accounts.tokens, prefix=ROOT)
     for name, endpoint in (
@@ -74,6 +81,7 @@ def make_app(plane: Plane, settings: Settings | None = None) -> FastAPI:
         ("openapi.json", accounts.get_openapi),
     ):
         app.add_api_route(f"/{name}", endpoint, methods=["GET"], include_in_schema=False)
+    app.include_router(page.router)
     app.add_middleware(Gate, wiring=wiring)
     describe(app)
     return app

@@ -27,11 +27,13 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from dovetail.control.api.limits import Buckets, Streams
 from dovetail.control.api.problems import Refusal, answer_to, invalid
 from dovetail.control.api.settings import Settings, is_loopback
+from dovetail.control.prices import PriceList
 from dovetail.control.problems import RequestError, problems_of
 from dovetail.control.queries import Queries
 from dovetail.control.tokens import PREFIX, Caller, Tokens
 
 if TYPE_CHECKING:
+    from dovetail.control.api.stream import Board
     from dovetail.control.api.watch import Hub
     from dovetail.control.plane import Plane
 
@@ -41,7 +43,9 @@ ROOT = "/api/v1"
 OPEN = frozenset(
     f"{prefix}/{name}" for prefix in ("", ROOT) for name in ("health", "version", "openapi.json")
 )
+PAGE = "/page/"
 METRICS = frozenset({"/metrics", f"{ROOT}/metrics"})
+FILES = 10  # times as often as anything else one may load a file of the page: a view takes dozens
 NOBODY = Caller("", "", "", "viewer")  # asks only what everybody may know
 
 M = TypeVar("M", bound=BaseModel)
@@ -57,13 +61,17 @@ class Wiring:
     queries: Queries
     streams: Streams
     hub: Hub
+    board: Board
+    prices: PriceList
     rates: Buckets = field(init=False)
     bad: Buckets = field(init=False)
+    files: Buckets = field(init=False)
 
     def __post_init__(self) -> None:
         at = self.settings
         object.__setattr__(self, "rates", Buckets(at.rate, at.burst))
         object.__setattr__(self, "bad", Buckets(at.bad_rate, at.bad_burst))
+        object.__setattr__(self, "files", Buckets(FILES * at.rate, FILES * at.burst))
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,11 +91,16 @@ class Call:
     def queries(self) -> Queries:
         return self.wiring.queries
 
-    def json(self) -> Any:
+    @property
+    def kind(self) -> str:
+        """The media type of the body, without its parameters."""
+        return self.media_type.partition(";")[0].strip().lower()
+
+    def json(self, instead: str = "") -> Any:
         """The body as a value; strictly JSON, so neither NaN nor anything deeper than a person would nest."""
-        main = self.media_type.partition(";")[0].strip().lower()
+        main = self.kind
         if main and main != "application/json" and not main.endswith("+json"):
-            raise Refusal("media-type", f"the body is {main[:100]}; send application/json")
+            raise Refusal("media-type", f"the body is {main[:100]}; send application/json{instead}")
         try:
             return json.loads(self.body, parse_constant=_no_constant)
         except RecursionError:
@@ -165,14 +178,15 @@ class Gate:
     async def _admitted(self, scope: Scope, receive: Receive) -> Call | None:
         wiring, headers, path = self._wiring, Headers(scope=scope), scope["path"]
         self._check_host(headers.get("host"))
-        everybody = path in OPEN or (path in METRICS and wiring.settings.open_metrics)
+        page = path == "/" or path.startswith(PAGE)
+        everybody = page or path in OPEN or (path in METRICS and wiring.settings.open_metrics)
         address = scope["client"][0] if scope.get("client") else ""
         if everybody:
             caller = NOBODY
-            self._check_rate(f"@{address}")
+            self._check_rate(f"@{address}", wiring.files if page else wiring.rates)
         else:
             caller = await self._caller(headers, address)
-            self._check_rate(caller.token)
+            self._check_rate(caller.token, wiring.rates)
         body = await self._body(headers, receive)
         if body is None:
             return None
@@ -214,12 +228,11 @@ class Gate:
             )
         raise Refusal("token", detail, headers={"WWW-Authenticate": "Bearer"})
 
-    def _check_rate(self, key: str) -> None:
-        if wait := self._wiring.rates.take(key):
-            at = self._wiring.settings
+    def _check_rate(self, key: str, rates: Buckets) -> None:
+        if wait := rates.take(key):
             raise Refusal(
                 "too-many",
-                f"more than {at.rate:g} requests a second (or {at.burst} at once)",
+                f"more than {rates.rate:g} requests a second (or {rates.burst:g} at once)",
                 headers={"Retry-After": _seconds(wait)},
             )
 

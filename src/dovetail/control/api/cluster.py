@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import json
 from collections.abc import Mapping
 from typing import Annotated, Literal
 
-from fastapi import APIRouter, Path, Query
+from fastapi import APIRouter, Header, Path, Query
 from fastapi.responses import Response
 
 from dovetail.control.answers import NodeState, ShareState
@@ -23,20 +25,36 @@ from dovetail.control.api.resources import (
     NodePage,
     Policy,
     PolicyChoice,
+    PriceSettings,
+    PriceTable,
     Report,
+    ReportKey,
     Shares,
     SpeedPage,
     Tenant,
     TenantSettings,
+    UsageOverTime,
 )
 from dovetail.control.plane import DEFAULT_POLICY
-from dovetail.control.queries import DAY, ROOM, Filter, Json, cut_to_room, from_cursor, to_cursor
+from dovetail.control.prices import Prices
+from dovetail.control.queries import (
+    DAY,
+    MOST_LINES,
+    ROOM,
+    Filter,
+    Json,
+    cut_to_room,
+    from_cursor,
+    to_cursor,
+)
+from dovetail.control.usage import Bins, use_over_time
 from dovetail.model.errors import UnknownName
 from dovetail.model.units import WHOLE
 from dovetail.policies.table import POLICIES
 
 router = APIRouter(tags=["cluster"])
 
+MOST_CSV_LINES = 100_000
 MOST_JOBS = 20  # that are named on one node or device
 Many = Annotated[int, Query(ge=1, le=1_000)]
 TenantName = Annotated[str, Path(min_length=1, max_length=64, pattern=NAME)]
@@ -171,6 +189,7 @@ def _share_json(share: ShareState) -> Json:
         "borrowed": round(max(0.0, share.used - share.quota), 3) if share.quota is not None else 0.0,
         "running": share.running,
         "pending": share.pending,
+        "fair": round(share.fair, 3),
     }
 
 
@@ -255,21 +274,141 @@ def list_history(
     return document(call.queries.history(call.caller, own(call, wanted, mine), cursor, limit).document())
 
 
-@router.get("/report", operation_id="report_usage", summary="GPU-hours, jobs and waits",
-            response_model=Report, responses=problems())  # fmt: skip
+@router.get(
+    "/report",
+    operation_id="report_usage",
+    summary="GPU-hours, cost, jobs and waits",
+    response_model=Report,
+    responses={
+        **problems(),
+        200: {"description": "A report.", "content": {"text/csv": {"schema": {"type": "string"}}}},
+    },
+)
 def report_usage(
     call: Viewing,
-    by: Literal["tenant", "user", "type", "day"] = "tenant",
+    by: ReportKey = "tenant",
     since: Since = None,
     until: Since = None,
+    format: Annotated[
+        Literal["json", "csv"] | None,
+        Query(description="csv: a file for a spreadsheet; as Accept: text/csv."),
+    ] = None,
+    accept: Annotated[str, Header(include_in_schema=False)] = "",
 ) -> Response:
-    """Of the last thirty days, unless it says otherwise."""
+    """Of the last thirty days, unless it says otherwise.
+
+    Cost is by the prices of now; null where something was used that has none.
+    """
     now = call.plane.clock.now()
     last = micros_of(until)
     last = now if last is None else last
     first = micros_of(since)
     first = max(0, last - 30 * DAY) if first is None else first
-    return document(call.queries.report(call.caller, by, first, max(first, last), now))
+    wanted = format or ("csv" if accept.lower().startswith("text/csv") else "json")
+    found = call.queries.report(
+        call.caller,
+        by,
+        first,
+        max(first, last),
+        now,
+        prices=call.wiring.prices.now(),
+        kind_of=_kinds(call),
+        most=MOST_LINES if wanted == "json" else MOST_CSV_LINES,
+    )
+    return document(found) if wanted == "json" else _csv(found)
+
+
+def _kinds(call: Call) -> dict[str, str]:
+    """The type of each node."""
+    return {node.name: node.type.name for node in call.plane.cluster.nodes}
+
+
+def _csv(report: Json) -> Response:
+    """A report for a spreadsheet: plain numbers, and nothing that would be run as a formula."""
+    file = io.StringIO()
+    lines = csv.writer(file, lineterminator="\r\n")
+    head = [
+        "gpu_hours",
+        "lost_gpu_hours",
+        "jobs",
+        "cost",
+        "currency",
+        "wait_mean_s",
+        "wait_p50_s",
+        "wait_p90_s",
+    ]
+    lines.writerow([report["by"], *head])
+    for item in report["items"]:
+        wait = item["wait"]
+        currency = "" if item["cost"] is None else _defused(report["currency"])
+        lines.writerow(
+            [
+                _defused(item["key"]),
+                *(item[name] for name in head[:4]),
+                currency,
+                *(wait[name] for name in ("mean", "p50", "p90")),
+            ]
+        )
+    name = f"dovetail-{report['by']}-{report['since'][:10]}-{report['until'][:10]}.csv"
+    headers = {"Content-Disposition": f'attachment; filename="{name}"'}
+    return Response(file.getvalue().encode("utf-8", "replace"), 200, headers, "text/csv; charset=utf-8")
+
+
+def _defused(text: str) -> str:
+    """Text that no spreadsheet takes for a formula (OWASP, CSV injection)."""
+    return f"'{text}" if text.lstrip()[:1] in ("=", "+", "-", "@") or text[:1] in ("\t", "\r", "\n") else text
+
+
+@router.get("/usage", operation_id="get_usage", summary="GPUs in use and jobs waiting, over time",
+            response_model=UsageOverTime, responses=problems())  # fmt: skip
+def get_usage(
+    call: Viewing,
+    by: Literal["tenant", "type"] = "tenant",
+    since: Since = None,
+    until: Since = None,
+    points: Annotated[
+        int, Query(ge=1, le=500, description="How many bins the time is cut into, at most.")
+    ] = 96,
+) -> Response:
+    """Of the last day, unless it says otherwise: the mean over each bin.
+
+    Everybody but an admin sees the own tenant, and all others as one series; by type it is the use of all.
+    """
+    now = call.plane.clock.now()
+    last = micros_of(until)
+    last = now if last is None else min(last, now)
+    first = micros_of(since)
+    first = max(0, last - DAY) if first is None else first
+    if first >= last:
+        raise invalid("query/since", "nothing is between since and until; since comes first, and before now")
+    bins = Bins.of(first, last, points)
+    found = use_over_time(call.plane.store, call.caller, by, bins, now, _kinds(call))
+    return document({**found, "capacity": call.plane.cluster.gpus})
+
+
+# --- prices -------------------------------------------------------------------------------------------
+
+
+@router.get("/prices", operation_id="get_prices", summary="What a GPU-hour costs, by type",
+            response_model=PriceTable, responses=problems())  # fmt: skip
+def get_prices(call: Viewing) -> Response:
+    return document(call.wiring.prices.now().document())
+
+
+@router.put(
+    "/prices",
+    operation_id="set_prices",
+    summary="Say what a GPU-hour costs; what is left out has no price",
+    response_model=PriceTable,
+    responses=problems(415),
+    openapi_extra=body(PriceSettings),
+)
+def set_prices(call: Managing) -> Response:
+    """They hold for all reports, also of what is past. 0 is free; without a price the cost is unknown."""
+    wanted = call.read(PriceSettings)
+    prices = Prices(wanted.currency, wanted.per_gpu_hour)
+    call.wiring.prices.set(prices)
+    return document(prices.document())
 
 
 @router.get("/speeds", operation_id="list_speeds", summary="Measured throughput by model and GPU type",

@@ -14,9 +14,11 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from fastapi import APIRouter, Header, Query
 from fastapi.responses import Response
 
+from dovetail.client.draft import JobFileError
+from dovetail.client.jobyaml import read_yaml
 from dovetail.control.api.auth import Call, Using, Viewing, document
 from dovetail.control.api.openapi import Cursor, JobId, Limit, body, problems
-from dovetail.control.api.problems import Refusal, invalid, not_found
+from dovetail.control.api.problems import MOST_ERRORS, Refusal, invalid, not_found
 from dovetail.control.api.resources import (
     Array,
     AttemptPage,
@@ -32,6 +34,8 @@ from dovetail.control.api.resources import (
 )
 from dovetail.control.arrays import expand_array
 from dovetail.control.clock import iso
+from dovetail.control.forecast import Window, end_of_waiting
+from dovetail.control.problems import RequestError
 from dovetail.control.queries import Filter, Json, job_json
 from dovetail.control.request import JobRequest, parse_request
 from dovetail.control.states import State
@@ -41,12 +45,13 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
     from dovetail.control.answers import Holder
-    from dovetail.control.forecast import Window
+    from dovetail.control.forecast import Forecast
 
 router = APIRouter(tags=["jobs"])
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 MOST_IDS = 1_000  # in one list of an answer
+YAML_TYPES = ("application/yaml", "application/x-yaml", "text/yaml", "text/x-yaml")
 WORD = r"^[^\u0000]*$"
 Word = Annotated[str | None, Query(max_length=200, pattern=WORD)]
 Since = Annotated[datetime | None, Query(description="ISO 8601; UTC unless it says otherwise.")]
@@ -97,7 +102,7 @@ def _plausible(id: str) -> bool:
     status_code=201,
     response_model=Submitted,
     responses=problems(415),
-    openapi_extra=body(JobRequest),
+    openapi_extra=body(JobRequest, types=("application/json", "application/yaml")),
 )
 def submit_job(
     call: Using,
@@ -112,8 +117,7 @@ def submit_job(
     ] = None,
 ) -> Response:
     """Answered when it is on record. What could never fit is refused, with the reason."""
-    value = call.json()
-    request = parse_request(value)
+    value, request, notes = asked_job(call)
     check_tenant(call, request)
     made = call.plane.submit(call.caller, request, value, idempotency_key)
     found = {
@@ -121,9 +125,41 @@ def submit_job(
         "ids": list(made.ids),
         "count": made.count,
         "array": made.array,
-        "notes": list(made.notes),
+        "notes": [*notes, *made.notes],
     }
     return document(found, 201, {"Location": f"/api/v1/jobs/{made.id}"})
+
+
+def asked_job(call: Call) -> tuple[Json, JobRequest, list[str]]:
+    """The job of a body, JSON or YAML: as it was said, as it was understood, and what of it does nothing."""
+    if call.kind not in YAML_TYPES:
+        value = call.json(instead=" or application/yaml")
+        return value, parse_request(value), []
+    try:
+        file = read_yaml(call.body.decode(), "the body", sent=True)
+    except UnicodeDecodeError:
+        raise invalid("", "the body is no UTF-8 text") from None
+    except JobFileError as error:
+        raise _wrong_yaml(error) from None
+    try:
+        request = parse_request(dict(file))
+    except RequestError as error:
+        errors = [
+            {"pointer": p.pointer, "detail": p.detail[:500], "line": file.line_of(p.pointer)}
+            for p in error.problems[:MOST_ERRORS]
+        ]
+        raise Refusal("invalid", str(error)[:1_000], errors=errors) from None
+    ignored = [f"line {one.line}: {one.what} is ignored: {one.why}" for one in file.ignored]
+    return dict(file), request, ignored[:20]
+
+
+def _wrong_yaml(error: JobFileError) -> Refusal:
+    where = "" if error.line is None else f"line {error.line}"
+    if where and error.column is not None:
+        where += f", column {error.column}"
+    detail = f"{where}: {error.problem}" if where else error.problem
+    found = {"pointer": "", "detail": detail[:500], "line": error.line}
+    return Refusal("invalid", detail[:1_000], errors=[found])
 
 
 def check_tenant(call: Call, request: JobRequest) -> None:
@@ -232,6 +268,8 @@ def _shown(call: Call, id: str) -> Json:
     if row.epoch:
         files = call.plane.engine.logs(row.id, row.epoch)
         found["output"] = str(files[0]) if files else None
+    if row.state == State.RUNNING:
+        found["ends_at"] = span(call.plane.ends_at(row.id))
     return found
 
 
@@ -268,6 +306,7 @@ def explain_job(call: Viewing, id: JobId) -> Response:
             "holders": _holders(call, found.holders),
             "remedy": found.remedy,
             "starts_at": span(found.starts_at),
+            "ends_at": span(found.ends_at),
             "begin_at": iso(row.begin_at),
             "ahead": {"own": found.ahead, "others": found.ahead_others},
         }
@@ -286,6 +325,7 @@ def _why_over(row: Any) -> Json:
         "holders": [],
         "remedy": "",
         "starts_at": None,
+        "ends_at": None,
         "begin_at": iso(row.begin_at),
         "ahead": {"own": 0, "others": False},
     }
@@ -318,10 +358,10 @@ def span(found: Window | None) -> Json | None:
     summary="Where and about when a job would start, without submitting it",
     response_model=Plan,
     responses=problems(415),
-    openapi_extra=body(JobRequest),
+    openapi_extra=body(JobRequest, types=("application/json", "application/yaml")),
 )
 def plan_job(call: Using) -> Response:
-    request = parse_request(call.json())
+    _, request, notes = asked_job(call)
     check_tenant(call, request)
     found = call.plane.forecast(call.caller, request)
     seen = [job for job, tenant in found.preempts if call.caller.sees(tenant)]
@@ -329,14 +369,34 @@ def plan_job(call: Using) -> Response:
         {
             "fits": found.fits,
             "starts_at": span(found.starts_at),
+            "ends_at": span(_end(request, found)),
             "placement": [{"node": node, "gpus": gpus} for node, gpus in found.placement[:1_000]],
             "preempts": seen[:1_000],
             "preempts_others": len(found.preempts) - len(seen),
-            "cost": found.cost,
-            "notes": found.notes[:20],
+            "cost": _cost(call, request, found),
+            "notes": [*notes, *found.notes][:20],
             "detail": "" if found.fits else " ".join(n[:1].upper() + n[1:] for n in found.notes)[:2_000],
         }
     )
+
+
+def _end(request: JobRequest, found: Forecast) -> Window | None:
+    if found.starts_at is None or not (request.expected or request.time):
+        return None
+    return end_of_waiting(found.starts_at, request.estimate, request.time)
+
+
+def _cost(call: Call, request: JobRequest, found: Forecast) -> float | None:
+    """By the prices that are set, or else by those of the nodes, for as long as it is said to take."""
+    prices = call.wiring.prices.now()
+    if not prices.per_gpu_hour or not (request.expected or request.time):
+        return found.cost
+    cluster = call.plane.cluster
+    hours: dict[str, float] = {}
+    for node, gpus in found.placement:
+        kind = cluster.nodes[cluster.number[node]].type.name
+        hours[kind] = hours.get(kind, 0.0) + gpus * found.hours
+    return prices.cost(hours) if found.placement else None
 
 
 @router.get("/jobs/{id}/attempts", operation_id="list_attempts", summary="Its starts, the last one first",

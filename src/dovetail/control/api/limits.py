@@ -19,7 +19,7 @@ class Buckets:
     """
 
     def __init__(self, rate: float, burst: float, clock: Callable[[], float] = time.monotonic) -> None:
-        self._rate, self._burst, self._clock = rate, burst, clock
+        self.rate, self.burst, self._clock = rate, burst, clock
         self._full_at: dict[str, float] = {}  # when the bucket of a key is full again
         self._turn = threading.Lock()
 
@@ -27,8 +27,8 @@ class Buckets:
         """0.0 if there was enough, else the seconds until there is."""
         with self._turn:
             now = self._clock()
-            full_at = max(self._full_at.get(key, now), now) + amount / self._rate
-            wait = full_at - now - self._burst / self._rate
+            full_at = max(self._full_at.get(key, now), now) + amount / self.rate
+            wait = full_at - now - self.burst / self.rate
             if wait > 1e-9:
                 return wait
             if len(self._full_at) >= MOST_BUCKETS:

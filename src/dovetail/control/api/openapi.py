@@ -6,6 +6,7 @@ here. Every refusal is described as the problem document it is.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated, Any
 
 from fastapi import FastAPI, Path, Query
@@ -61,11 +62,13 @@ def text(words: str, headers: dict[str, str] | None = None) -> Responses:
     return {200: found}
 
 
-def body(model: type[BaseModel], *, required: bool = True) -> dict[str, Any]:
+def body(
+    model: type[BaseModel], *, required: bool = True, types: Sequence[str] = ("application/json",)
+) -> dict[str, Any]:
     """For `openapi_extra` of an operation that reads this model."""
     _BODIES[model.__name__] = model
     schema = {"$ref": f"#/components/schemas/{model.__name__}"}
-    return {"requestBody": {"required": required, "content": {"application/json": {"schema": schema}}}}
+    return {"requestBody": {"required": required, "content": {kind: {"schema": schema} for kind in types}}}
 
 
 def describe(app: FastAPI) -> None:

@@ -9,7 +9,7 @@
 | /problems/slow-body | 408 | the body did not arrive in time |
 | /problems/conflict | 409 | not in the state it is in |
 | /problems/too-large | 413 | |
-| /problems/media-type | 415 | the body is no JSON |
+| /problems/media-type | 415 | the body is neither JSON nor, where a job is described, YAML |
 | /problems/host | 421 | addressed to somebody else |
 | /problems/invalid | 422 | `errors` lists what is wrong: a JSON pointer or a parameter, and why |
 | /problems/never-fits | 422 | a job that the empty cluster could not hold |
@@ -46,7 +46,7 @@ TITLES = {
     "slow-body": (408, "The request did not arrive in time"),
     "conflict": (409, "Not in the state it is in"),
     "too-large": (413, "The request is too large"),
-    "media-type": (415, "The body must be JSON"),
+    "media-type": (415, "The body is of another kind"),
     "host": (421, "Addressed to another host"),
     "invalid": (422, "The request is wrong"),
     "never-fits": (422, "This job can never fit"),

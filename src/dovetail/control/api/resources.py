@@ -45,11 +45,14 @@ class Asked(BaseModel):
 # --- problems ---------------------------------------------------------------------------------------
 
 
-class FieldProblem(Answer):
+class FieldProblem(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
     pointer: str = Field(
         description="A JSON pointer into the body, or where a parameter stands: query/limit."
     )
     detail: str
+    line: int | None = Field(default=None, description="Of a YAML body, where it is known.")
 
 
 class Problem(BaseModel):
@@ -80,6 +83,12 @@ class Part(BaseModel):
 class Member(Answer):
     id: str
     index: int
+
+
+class Span(Answer):
+    low: Moment | None
+    likely: Moment | None
+    high: Moment | None
 
 
 class Members(Answer):
@@ -140,6 +149,9 @@ class Job(Answer):
         description="Of these, work that was not saved and had to be done again, whether it was told to stop "
         "or failed and was tried again."
     )
+    ends_at: Span | None = Field(
+        description="When it is expected to end; only in the answer about one job, and while it runs."
+    )
 
 
 class JobPage(Answer):
@@ -172,12 +184,6 @@ class Submitted(Answer):
     notes: list[str] = Field(description="What one may have meant otherwise, a line each.")
 
 
-class Span(Answer):
-    low: Moment | None
-    likely: Moment | None
-    high: Moment | None
-
-
 class Holder(Answer):
     job: str | None = Field(description="null: jobs of other tenants, taken together.")
     tenant: str | None
@@ -198,6 +204,7 @@ class Why(Answer):
     holders: list[Holder]
     remedy: str
     starts_at: Span | None
+    ends_at: Span | None = Field(description="When it is expected to end, whether it waits or runs.")
     begin_at: Moment | None = Field(description="Not before, if it asked for that.")
     ahead: Ahead
 
@@ -210,6 +217,7 @@ class Place(Answer):
 class Plan(Answer):
     fits: bool = Field(description="False: not as things are, for nodes it needs are out of use.")
     starts_at: Span | None
+    ends_at: Span | None = Field(description="If it said how long it takes.")
     placement: list[Place]
     preempts: list[str] = Field(description="Jobs that this token may see.")
     preempts_others: int = Field(description="How many more.")
@@ -330,6 +338,9 @@ class Share(Answer):
     borrowed: float
     running: int
     pending: int
+    fair: float = Field(
+        description="GPUs it would have if all that have work shared by weight, each its own quota first."
+    )
 
 
 class ShareTotal(Answer):
@@ -368,11 +379,17 @@ class Wait(Answer):
     p90: float | None
 
 
+Cost = Annotated[
+    float | None, Field(description="By the prices of now; null: something that was used has no price.")
+]
+
+
 class Usage(Answer):
     key: str
     gpu_hours: float
     lost_gpu_hours: float
     jobs: int
+    cost: Cost
     wait: Wait
 
 
@@ -380,15 +397,53 @@ class UsageTotal(Answer):
     gpu_hours: float
     lost_gpu_hours: float
     jobs: int
+    cost: Cost
+
+
+ReportKey = Literal["tenant", "user", "type", "day", "month", "model"]
 
 
 class Report(Answer):
-    by: Literal["tenant", "user", "type", "day"]
+    by: ReportKey
     since: Moment
     until: Moment
+    currency: str
     items: list[Usage]
     more: int = Field(description="How many lines were left out.")
     total: UsageTotal
+    unpriced: list[str] = Field(description="Types that were used and have no price, if others have one.")
+
+
+class Series(Answer):
+    name: str
+    used: list[float] = Field(description="GPUs, the mean over each bin.")
+
+
+class UsageOverTime(Answer):
+    since: Moment
+    until: Moment
+    step: float = Field(description="Of a bin; the last one may be shorter.")
+    capacity: int = Field(description="GPUs there are now.")
+    series: list[Series] = Field(description="The largest first; what is too much is in one of others.")
+    waiting: list[float] = Field(description="Jobs that waited for nothing but resources.")
+    asked: list[float] = Field(description="GPUs they asked for.")
+
+
+class PriceTable(Answer):
+    currency: str
+    per_gpu_hour: dict[str, float] = Field(description="By type of GPU.")
+
+
+class PriceSettings(Asked):
+    """All prices: what is left out has none."""
+
+    currency: str = Field(
+        default="USD", min_length=1, max_length=16, pattern=r"^[^\u0000-\u001f\u007f]*$", examples=["EUR"]
+    )
+    per_gpu_hour: dict[
+        Annotated[str, Field(min_length=1, max_length=64, pattern=r"^[A-Za-z0-9][A-Za-z0-9._+-]*$")],
+        Annotated[float, Field(ge=0, le=1e6)],
+    ] = Field(default={}, max_length=200)
 
 
 class Policy(Answer):
@@ -447,6 +502,27 @@ class Token(Answer):
 class TokenPage(Answer):
     items: list[Token]
     next: str | None
+
+
+class OwnToken(Answer):
+    name: str
+    expires_at: Moment | None = Field(description="On the wall's clock, whatever the plane's is.")
+
+
+class Me(Answer):
+    """Who asks, and what the plane is."""
+
+    user: str
+    tenant: str
+    role: Role
+    token: OwnToken
+    version: str
+    now: Moment = Field(description="The plane's time; with a scale above 1 it runs faster than the wall's.")
+    policy: str
+    virtual: bool = Field(description="The GPUs are pretended.")
+    scale: float
+    gpus: int
+    nodes: int
 
 
 class Step(Answer):

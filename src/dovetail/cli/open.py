@@ -1,0 +1,68 @@
+"""`dovetail open`: the page of a plane, in a browser, signed in."""
+
+from __future__ import annotations
+
+import html
+import os
+import tempfile
+import time
+import webbrowser
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from dovetail.cli.live import StateOption
+from dovetail.cli.outputs import plainly, say
+from dovetail.client.connection import find_address
+from dovetail.model.errors import InputError
+
+LEFT = 5.0  # seconds that a browser has to read the file
+
+
+def open_page(
+    state: StateOption = None,
+    print_it: Annotated[
+        bool, typer.Option("--print", help="Print the address, with the token in it, and open nothing.")
+    ] = False,
+) -> None:
+    """Open the page of the plane in a browser, signed in.
+
+    Behind the # of the address stands the token, which a browser sends to nobody; the page keeps it for that
+    tab and takes it out of the address.
+
+    \b
+    dovetail open
+    dovetail open --print
+    """
+    found = find_address(state=state)
+    url = f"{found.url}/" + (f"#token={found.token}" if found.token else "")
+    if print_it:
+        say(plainly(url))
+        return
+    if not _opened(url):
+        raise InputError(
+            f"no browser was found here; open {found.url}/ in one and sign in with a token, "
+            "or see dovetail open --print"
+        )
+    say(plainly(f"the page of {found.url} opens in your browser"))
+
+
+def _opened(url: str) -> bool:
+    """Whether a browser was started.
+
+    What a program is started with all accounts of a machine can read, so the browser is given a file that
+    only this one can, and which leads to the address.
+    """
+    with tempfile.TemporaryDirectory(prefix="dovetail-") as folder:  # for its owner only
+        file = Path(folder) / "open.html"
+        with os.fdopen(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as opened:
+            opened.write(
+                '<!doctype html><meta charset="utf-8"><title>Dovetail</title>'
+                '<meta name="referrer" content="no-referrer">'
+                f'<meta http-equiv="refresh" content="0; url={html.escape(url)}">'
+            )
+        if not webbrowser.open(file.as_uri()):
+            return False
+        time.sleep(LEFT)
+    return True

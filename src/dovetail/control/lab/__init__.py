@@ -1,0 +1,1 @@
+"""The Lab: questions about scheduling, answered by the core in processes of their own."""

@@ -1,0 +1,177 @@
+/** Use and queue over time, and fair share against use. They look back, so they need no haste. */
+
+import { get, paced } from "../api.js";
+import { Chart } from "../chart.js";
+import { number } from "../format.js";
+import {
+  Button, Card, Empty, html, Loading, Note, Select, Tenant, tenantColour, useEffect, useMemo, useState,
+} from "../parts.js";
+import { planeNow } from "../session.js";
+
+const REFRESH = 30_000; // ms between two looks at the past
+const SHARES_EVERY = 5_000; // ms between two looks at the shares, however much happens
+const POINTS = 120;
+/** @type {[string, string][]} */
+const RANGES = [["3600", "1 hour"], ["86400", "24 hours"], ["604800", "7 days"], ["2592000", "30 days"]];
+/** @type {[string, string][]} */
+const GROUPS = [["tenant", "Tenant"], ["type", "GPU type"]];
+
+/**
+ * @typedef {object} Usage answer of GET /usage
+ * @property {string} since
+ * @property {number} step seconds
+ * @property {number} capacity GPUs
+ * @property {{name: string, used: number[]}[]} series
+ * @property {number[]} waiting jobs
+ * @property {number[]} asked GPUs
+ */
+
+/**
+ * @typedef {object} Share of GET /shares
+ * @property {string} tenant
+ * @property {number | null} quota
+ * @property {number} used
+ * @property {number | null} [fair]
+ * @property {number} pending
+ */
+
+/** Both charts, from one answer. */
+export function History() {
+  const [range, setRange] = useState("3600");
+  const [by, setBy] = useState("tenant");
+  const { usage, problem, busy, again } = useUsage(Number(range), by);
+  const actions = html`<div class="toolbar">
+    <${Select} label="By" value=${by} options=${GROUPS} onChange=${setBy} />
+    <${Select} label="Last" value=${range} options=${RANGES} onChange=${setRange} />
+    <${Button} onClick=${again} disabled=${busy}>Refresh<//>
+  </div>`;
+  const charts = useMemo(() => usage && drawn(usage, by), [usage]);
+  const times = charts?.times;
+  return html`<${Card} title="GPUs in use" actions=${actions}>
+      ${problem && html`<${Note} kind="error">${problem}<//>`}
+      ${charts && html`
+        <${Chart} title="GPUs in use" unit="GPUs" height=${240} step times=${times} series=${charts.used} />`}
+      ${!charts && !problem && html`<${Loading} />`}
+    <//>
+    <${Card} title="Queue">
+      ${charts && html`<${Chart} title="Queue" step times=${times} series=${charts.queue} />`}
+      ${!charts && !problem && html`<${Loading} />`}
+    <//>`;
+}
+
+/** @param {number} seconds @param {string} by */
+function useUsage(seconds, by) {
+  /** @typedef {{usage: Usage | null, problem: string, busy: boolean}} Result */
+  const [result, setResult] = useState(/** @type {Result} */ ({ usage: null, problem: "", busy: true }));
+  const [turn, setTurn] = useState(0);
+  useEffect(() => {
+    let gone = false;
+    const load = async () => {
+      const since = new Date(planeNow() - 1000 * seconds).toISOString();
+      try {
+        const usage = await get("/usage", { since, by, points: POINTS });
+        if (!gone) setResult({ usage, problem: "", busy: false });
+      } catch (error) {
+        const problem = error instanceof Error ? error.message : String(error);
+        if (!gone) setResult((old) => ({ ...old, problem, busy: false }));
+      }
+    };
+    setResult((old) => ({ ...old, busy: true }));
+    load();
+    const timer = setInterval(() => !document.hidden && load(), REFRESH);
+    return () => {
+      gone = true;
+      clearInterval(timer);
+    };
+  }, [seconds, by, turn]);
+  const again = useMemo(() => paced(() => setTurn((old) => old + 1)), []);
+  return { ...result, again };
+}
+
+/** @param {Usage} usage @param {string} by */
+function drawn(usage, by) {
+  const first = Date.parse(usage.since) / 1000;
+  const times = [...usage.waiting, 0].map((_, at) => first + at * usage.step); // the last bin has an end too
+  const series = usage.series.map(({ name, used }, at) => ({
+    label: name,
+    values: ended(used),
+    stacked: true,
+    colour: by === "type" ? `t${(5 * at) % 12}` : name === "others" ? "--muted" : tenantColour(name),
+  }));
+  const all = times.map(() => usage.capacity);
+  const capacity = { label: "all GPUs", values: all, colour: "--muted", dashed: true };
+  return {
+    times,
+    used: [...series, capacity],
+    queue: [
+      { label: "jobs waiting", values: ended(usage.waiting), colour: "--accent", fill: true },
+      { label: "GPUs asked for", values: ended(usage.asked), colour: "--warn", dashed: true },
+    ],
+  };
+}
+
+/** @param {number[]} values */
+function ended(values) {
+  return [...values, values[values.length - 1]];
+}
+
+// --- shares --------------------------------------------------------------------------------------------
+
+/**
+ * What each tenant has, beside what would be fair and what it may have.
+ * @param {{news: unknown}} props asked again when `news` changes
+ */
+export function FairShares({ news }) {
+  const [shares, setShares] = useState(/** @type {{items: Share[], total: {gpus: number}} | null} */ (null));
+  const [problem, setProblem] = useState("");
+  const load = useMemo(() => paced(async () => {
+    try {
+      setShares(await get("/shares"));
+      setProblem("");
+    } catch (error) {
+      setProblem(error instanceof Error ? error.message : String(error));
+    }
+  }, SHARES_EVERY), []);
+  useEffect(() => load(), [news]);
+  useEffect(() => load.cancel, []);
+  return html`<${Card} title="Fair share and use">
+    ${problem && html`<${Note} kind="error">${problem}<//>`}
+    ${shares ? html`<${Bars} shares=${shares} />` : !problem && html`<${Loading} />`}
+  <//>`;
+}
+
+/** @param {{shares: {items: Share[], total: {gpus: number}}}} props */
+function Bars({ shares }) {
+  const { items, total } = shares;
+  if (!items.length) return html`<${Empty}>No tenant has asked for anything yet.<//>`;
+  const quota = (/** @type {Share} */ item) => Math.min(item.quota || 0, total.gpus);
+  const most = Math.max(1, ...items.map((item) => Math.max(item.used, item.fair || 0, quota(item))));
+  /** @param {number} gpus */
+  const width = (gpus) => `${Math.min(100, (100 * gpus) / most)}%`;
+  return html`<ul class="shares">
+      ${items.map((item) => html`<li key=${item.tenant}>
+        <div class="share-head">
+          <${Tenant} name=${item.tenant} /><span class="number">${shareText(item)}</span>
+        </div>
+        <div class=${`bar ${tenantColour(item.tenant)}`} aria-hidden="true">
+          <i class="used" style=${{ width: width(item.used) }}></i>
+          ${item.quota !== null && html`<i class="quota" style=${{ width: width(item.quota) }}></i>`}
+          ${typeof item.fair === "number" && html`<i class="fair" style=${{ left: width(item.fair) }}></i>`}
+        </div>
+      </li>`)}
+    </ul>
+    <ul class="key" aria-hidden="true">
+      <li><span class="swatch"></span>in use</li>
+      <li><span class="key-fair"></span>fair share by weight and demand</li>
+      <li><span class="key-quota"></span>quota</li>
+    </ul>`;
+}
+
+/** @param {Share} item */
+function shareText(item) {
+  const parts = [`${number(item.used)} in use`];
+  if (typeof item.fair === "number") parts.push(`${number(item.fair)} fair`);
+  parts.push(item.quota === null ? "no quota" : `quota ${number(item.quota)}`);
+  if (item.pending) parts.push(`${number(item.pending)} waiting`);
+  return parts.join(" · ");
+}

@@ -1,0 +1,124 @@
+/** Throughput sensitivity: who should get which type of GPU, if some gain more by a fast one than others? */
+
+import { number } from "../format.js";
+import { Card, Stat, html } from "../parts.js";
+import { Bar } from "./bars.js";
+import { share, useAnswer, useSetup } from "./setup.js";
+import { SpeedTable, THREE, TWO, readSpeeds, writtenSpeeds } from "./speeds.js";
+import { Pending, Tool, Trouble } from "./tool.js";
+
+/** @typedef {import("./speeds.js").Speeds} Speeds */
+
+const KINDS = 6; // where the colours of types begin; those of jobs begin at 0
+
+/** The tool. */
+export function Sensitivity() {
+  const [speeds, change] = useSetup("sensitivity", (query) => readSpeeds(query, THREE), writtenSpeeds);
+  // One question for both: with one GPU a job, the largest sum is always had by whole jobs on whole GPUs,
+  // so the best assignment, which comes with every answer, is also the best split of time.
+  const answer = useAnswer("/lab/throughput", { ...speeds, objective: "max-min" });
+  const of = /** @type {Speeds | null} */ (answer.of);
+  return html`<${Tool}
+    title="Throughput sensitivity"
+    about="A new GPU makes one job eight times as fast and another hardly faster at all. Move the sliders:
+      how many samples a second each job does on each type. The most in sum gives the fast GPU to
+      whoever gains most by it; max-min shares time so that the one who is worst off is as well off
+      as can be."
+    trials=${[
+      {
+        label: "Three jobs",
+        notice:
+          "A gets the V100 (it is 8 times as fast there), B is content with an old K80. 185 in sum; " +
+          "nobody could find more.",
+        set: () => change(THREE),
+      },
+      {
+        label: "Two jobs, two GPUs",
+        notice:
+          "The Transformer on the V100 and ResNet on the K80 make 130; the other way round it would be " +
+          "80.",
+        set: () => change(TWO),
+      },
+      {
+        label: "All alike",
+        notice:
+          "When every job gains the same, types do not matter to the sum: then it is all the same who " +
+          "gets what.",
+        set: () => change({ ...THREE, jobs: THREE.jobs.map((job) => ({ ...job, speeds: [20, 40, 80] })) }),
+      },
+    ]}
+  >
+    <div class="lab-split">
+      <${Card} title="Samples a second, by type"><${SpeedTable} speeds=${speeds} onChange=${change} /><//>
+      <div class="stack">
+        <${Trouble} error=${answer.error} />
+        ${answer.value && of
+          ? html`
+              <${Split} title="Most in sum" of=${of} test="max-sum" total=${answer.value.optimum.total}
+                shares=${of.jobs.map((_, i) =>
+                  of.types.map((_, k) => (answer.value.optimum.assignment[i] === k ? 1 : 0)))}
+                equal=${answer.value.equal_share} />
+              <${Split} title="Max-min: the worst off as well off as can be" of=${of} test="max-min"
+                total=${answer.value.total} shares=${answer.value.shares} equal=${answer.value.equal_share} />
+            `
+          : ""}
+        <${Pending} busy=${answer.loading} />
+      </div>
+    </div>
+  <//>`;
+}
+
+/**
+ * Who has what for how much of the time, and what that makes.
+ *
+ * @param {object} props
+ * @param {string} props.title
+ * @param {string} props.test
+ * @param {Speeds} props.of
+ * @param {number[][]} props.shares
+ * @param {number[]} props.equal     what each would do with an equal share of everything
+ * @param {number} props.total
+ */
+function Split({ title, test, of, shares, equal, total }) {
+  const made = of.jobs.map((job, i) => job.speeds.reduce((sum, speed, k) => sum + speed * shares[i][k], 0));
+  const against = made.map((value, i) => (equal[i] > 0 ? value / equal[i] : 0));
+  return html`<${Card} title=${title}>
+    <div class="lab-stats" data-test=${test}>
+      <${Stat} label="In sum" value=${`${number(total)}/s`} note="samples a second" />
+      <${Stat} label="The worst off" value=${`${number(Math.min(...against), 2)} ×`}
+        note="of an equal share of all" />
+    </div>
+    <ul class="lab-shares">
+      ${of.jobs.map((job, i) => {
+        const parts = of.types.map((type, k) =>
+          ({ value: shares[i][k], colour: KINDS + k, label: `${type.name} ${share(shares[i][k])}` }));
+        const had = parts.filter((part) => part.value > 0.0005);
+        const words = had.length ? had.map((part) => part.label).join(", ") : "nothing";
+        return html`<li>
+          <div class="lab-share-head">
+            <span class="lab-chip" style=${{ "--bar": `var(--t${i})` }}>${job.name}</span>
+            <span class="number">${number(made[i])}/s</span>
+            <span class="muted number">${number(against[i])} × an equal share</span>
+          </div>
+          <${Bar} parts=${had} most=${1} text=${`${job.name} has ${words}`} />
+          <p class="muted lab-sum">${sum(job, of, shares[i], made[i])}</p>
+        </li>`;
+      })}
+    </ul>
+  <//>`;
+}
+
+/**
+ * 0.6 × 80 + 0.4 × 10 = 52: the effective throughput, as one would work it out.
+ *
+ * @param {Speeds["jobs"][number]} job
+ * @param {Speeds} of
+ * @param {number[]} shares
+ * @param {number} made
+ */
+function sum(job, of, shares, made) {
+  const terms = of.types.flatMap((type, k) =>
+    (shares[k] > 0.0005 ? [`${number(shares[k])} × ${number(job.speeds[k])} (${type.name})`] : []));
+  if (!terms.length) return "gets nothing: somebody else makes more of every GPU there is";
+  return `${terms.join(" + ")} = ${number(made)}`;
+}

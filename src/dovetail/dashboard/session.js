@@ -1,0 +1,127 @@
+/**
+ * Who is signed in. The token is kept in the tab (sessionStorage) or, if asked, on the device (localStorage);
+ * `#token=…` in the address signs in, for links that `dovetail up` prints, and is wiped at once.
+ */
+
+import { useEffect, useState } from "preact/hooks";
+import { get, Problem, setToken } from "./api.js";
+
+const KEY = "dovetail.token";
+const ROLES = ["viewer", "user", "admin"];
+
+/**
+ * @typedef {object} Me answer of GET /me
+ * @property {string} user
+ * @property {string | null} tenant
+ * @property {"viewer" | "user" | "admin"} role
+ * @property {{name: string, expires_at: string | null}} token
+ * @property {string} version
+ * @property {string} now
+ * @property {string} policy
+ * @property {boolean} virtual
+ * @property {number} scale
+ * @property {number} gpus
+ * @property {number} nodes
+ */
+
+/**
+ * @typedef {object} Session
+ * @property {Me | null} me null while nobody is signed in
+ * @property {boolean} loading a kept token is being tried
+ * @property {string} problem why there is no `me`, in one line; "" if there is nothing to say
+ */
+
+/** @type {Session} */
+let session = { me: null, loading: true, problem: "" };
+/** @type {Set<(session: Session) => void>} */
+const listeners = new Set();
+let clock = { plane: 0, wall: 0, scale: 1 };
+
+/** @param {Session} next */
+function become(next) {
+  session = next;
+  for (const tell of [...listeners]) tell(session);
+}
+
+/** The plane's time in milliseconds since 1970: its clock may be set otherwise, or run faster. */
+export function planeNow() {
+  return clock.wall ? clock.plane + (Date.now() - clock.wall) * clock.scale : Date.now();
+}
+
+/**
+ * @param {string} token
+ * @param {boolean} [keep] on this device, not only in this tab
+ * @returns {Promise<Me>} throws Problem if the plane does not take it
+ */
+export async function signIn(token, keep = false) {
+  setToken(token, () => signOut("This token opens nothing any more; sign in with another."));
+  const asked = Date.now();
+  /** @type {Me} */
+  let me;
+  try {
+    me = await get("/me");
+  } catch (error) {
+    setToken("");
+    throw error;
+  }
+  clock = { plane: Date.parse(me.now), wall: (asked + Date.now()) / 2, scale: me.scale || 1 };
+  forget();
+  (keep ? localStorage : sessionStorage).setItem(KEY, token);
+  become({ me, loading: false, problem: "" });
+  return me;
+}
+
+/** @param {string} [problem] */
+export function signOut(problem = "") {
+  setToken("");
+  forget();
+  become({ me: null, loading: false, problem });
+}
+
+function forget() {
+  sessionStorage.removeItem(KEY);
+  localStorage.removeItem(KEY);
+}
+
+/** Sign in with the token of the address or the one that was kept; for app.js, once. */
+export async function resume() {
+  addEventListener("storage", ({ key, newValue }) => {
+    const gone = key === KEY && newValue === null && session.me && !sessionStorage.getItem(KEY);
+    if (gone) signOut("You signed out in another tab.");
+  });
+  const said = /^#token=([^&]+)/.exec(location.hash);
+  if (said) history.replaceState(null, "", location.pathname + location.search + "#/cluster");
+  const kept = localStorage.getItem(KEY);
+  const token = said ? decodeURIComponent(said[1]) : sessionStorage.getItem(KEY) || kept;
+  if (!token) return become({ me: null, loading: false, problem: "" });
+  become({ me: null, loading: true, problem: "" });
+  try {
+    await signIn(token, !said && token === kept);
+  } catch (error) {
+    const status = error instanceof Problem ? error.status : 0;
+    if (status === 401) forget();
+    become({ me: null, loading: false, problem: error instanceof Error ? error.message : String(error) });
+  }
+}
+
+/**
+ * @returns {Session & {signIn: typeof signIn, signOut: typeof signOut}}
+ */
+export function useSession() {
+  const [now, set] = useState(session);
+  useEffect(() => {
+    set(session);
+    listeners.add(set);
+    return () => void listeners.delete(set);
+  }, []);
+  return { ...now, signIn, signOut };
+}
+
+/**
+ * viewer < user < admin.
+ * @param {Me | null} me
+ * @param {"viewer" | "user" | "admin"} role
+ */
+export function may(me, role) {
+  return me !== null && ROLES.indexOf(me.role) >= ROLES.indexOf(role);
+}
