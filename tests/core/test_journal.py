@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import random
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -159,3 +161,5 @@ def test_a_job_survives_whole() -> None:
         fails_after=50,
     )
     assert job_from_json(job_to_json(everything)) == everything
+    by_type = replace(everything, traits=Traits(profile=Profile(split={"A100": 1.5, "V100": 3.0})))
+    assert job_from_json(json.loads(json.dumps(job_to_json(by_type)))) == by_type

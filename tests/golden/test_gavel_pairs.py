@@ -16,7 +16,7 @@ from itertools import combinations
 import numpy as np
 import pytest
 from tests.golden.gavel_runs import Run, printed, runs, trace
-from tests.golden.test_gavel_shares import AS_THEIRS, OBJECTIVES, off, spec
+from tests.golden.test_gavel_shares import AS_THEIRS, OPTIONS, off, spec
 
 from dovetail.mechanisms import objectives
 from dovetail.policies.gavel import gavel
@@ -33,8 +33,8 @@ MAX_MIN = next(run for run in ALL if run.policy == "max_min_fairness_packed")
 
 def ours(run: Run) -> dict[int, float]:
     jobs = read_gavel(trace(run.trace), throughputs="gavel").jobs
-    objective = OBJECTIVES[run.policy.removesuffix("_packed")]
-    result = simulated(jobs, spec(run), gavel(objective=objective, packed=True, **AS_THEIRS))  # type: ignore[arg-type]
+    options = OPTIONS[run.policy.removesuffix("_packed")]
+    result = simulated(jobs, spec(run), gavel(**options, packed=True, **AS_THEIRS))
     return dict(zip(map(int, result.jobs.id), result.jct(), strict=True))
 
 

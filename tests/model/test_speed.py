@@ -93,6 +93,20 @@ def test_an_unsplit_gang_is_the_reference_even_when_it_needs_two_nodes() -> None
     assert speed.rate(gang(4), traits, half) == 0.5
 
 
+def test_what_a_split_costs_may_differ_by_type() -> None:
+    there = parse_cluster("2x2:V100,2x2:K80,2x2:P100")
+    speed, traits = ProfiledSpeed(there), Traits(profile=Profile(split={"V100": 4.0, "K80": 2.0}))
+
+    def apart(*nodes: int) -> float:
+        return speed.rate(gang(2), traits, tuple((node, 1, 1000, 0, 0) for node in nodes))
+
+    assert [apart(0, 1), apart(2, 3), apart(4, 5)] == [0.25, 0.5, 1.0]  # P100: nobody knows
+    assert apart(1, 2) == 0.25  # on both, what suffers most
+    assert speed.rate(gang(2), traits, ((0, 0b11, 1000, 0, 0),)) == 1.0
+    with pytest.raises(ValueError, match="above 0"):
+        Profile(split={"V100": 0.0})
+
+
 def test_tasks_of_several_gpus_are_whole_on_a_node_in_the_reference_too() -> None:
     """Four tasks of three GPUs on nodes of four need four nodes, not three."""
     assert fewest_nodes(parse_cluster("4x4"), Shape(tasks=4, each=3)) == 4

@@ -99,9 +99,9 @@ def problem(dice: Any) -> tuple[Shares, Pairs]:
     return shares, Pairs(first, second, way, *(slower * np.stack([speed[first, way], speed[second, way]])))
 
 
-def test_500_levels_against_the_whole_lp() -> None:
-    paired = 0
-    for i in range(500):
+def test_600_levels_against_the_whole_lp() -> None:
+    paired = 0  # only where that helps: the level is raised by single columns as far as they go
+    for i in range(600):
         dice = np.random.default_rng([1, i])
         shares, pairs = problem(dice)
         scale = dice.uniform(0.1, 5.0, len(shares.speed)) * (dice.random(len(shares.speed)) < 0.9)

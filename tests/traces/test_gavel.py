@@ -65,6 +65,20 @@ def test_a_job_stays_off_types_that_cannot_hold_it() -> None:
         )
 
 
+def test_what_a_split_costs_is_as_measured_on_each_type() -> None:
+    speeds, worst = load_throughputs("gavel"), dict[str, float]()
+    for job in load_trace(MULTI, throughputs="gavel").jobs:
+        profile, gpus = job.traits.profile, job.shape.gpus
+        assert profile is not None
+        for kind in speeds.types:
+            together = speeds.single(job.model, gpus, kind)
+            apart = speeds.single(job.model, gpus, kind, consolidated=False)
+            known = gpus > 1 and together and apart
+            assert profile.split_on(kind) == (together / apart if known and together and apart else 1.0)
+            worst[kind] = max(worst.get(kind, 0.0), profile.split_on(kind))
+    assert worst["V100"] > 3 > worst["P100"] > 2 > worst["K80"]
+
+
 def test_one_that_fits_nothing_the_cluster_has_insists_on_others() -> None:
     jobs = load_trace(MULTI, throughputs="gavel", types=["K80"]).jobs
     assert {job.shape.types for job in jobs} == {(), ("P100", "V100")}

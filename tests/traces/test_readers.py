@@ -297,6 +297,24 @@ def test_shockwave_has_durations_of_its_own() -> None:
     assert (job.arrived_at, job.work, job.shape) == (55 * SECOND, 3_338 * SECOND, gang(1))
 
 
+def test_shockwave_s_growing_batches_make_jobs_faster_as_they_go(tmp_path: Path) -> None:
+    read = {job.id: job for job in load_trace(SAMPLES / "shockwave.trace", throughputs="gavel").jobs}
+    plain = load_trace(SAMPLES / "shockwave.trace").jobs
+    assert [read[job.id].work for job in plain] == [job.work for job in plain]  # at the first batch
+    modes = [line.split("\t")[7] for line in (SAMPLES / "shockwave.trace").read_text().splitlines()]
+    growing = [job for job in read.values() if job.traits.profile and job.traits.profile.regimes]
+    assert growing
+    assert all(modes[int(job.id)] != "static" for job in growing)
+    for job in growing:
+        assert job.traits.profile is not None
+        assert job.traits.profile.regimes[0][1] == 1.0
+    (tmp_path / "wild.trace").write_text(
+        (SAMPLES / "shockwave.trace").read_text().replace("\tgns\t", "\twild\t")
+    )
+    with pytest.raises(TraceError, match="mode 'wild' is not known"):
+        load_trace(tmp_path / "wild.trace", throughputs="gavel")
+
+
 def test_gavel_of_old_has_seven_fields() -> None:
     trace = load_trace(SAMPLES / "gavel_old.trace", throughputs=SAMPLES / "gavel_throughputs.json")
     assert len(trace.jobs) == 8

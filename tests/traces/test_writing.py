@@ -20,6 +20,7 @@ names = st.text("abcXYZ019-_.:ü", min_size=1, max_size=12)
 cpus = st.integers(0, 10**6)
 memory = st.integers(0, 1 << 40)
 positive = st.floats(0.01, 100, allow_nan=False)
+kinds = st.sampled_from(["A100", "V100", "T4"])
 types = st.lists(st.sampled_from(["A100", "V100", "T4"]), unique=True, max_size=3).map(tuple)
 
 roles = st.builds(Role, names, st.integers(1, 9), cpus, memory)
@@ -38,9 +39,9 @@ shapes = st.builds(
 checkpoints = st.builds(Checkpoint, st.none() | times, st.booleans(), times, times, times)
 profiles = st.builds(
     Profile,
-    speeds=st.dictionaries(st.sampled_from(["A100", "V100", "T4"]), positive, max_size=3),
+    speeds=st.dictionaries(kinds, positive, max_size=3),
     curve=st.dictionaries(st.integers(1, 64), positive, max_size=4),
-    split=positive,
+    split=positive | st.dictionaries(kinds, positive, min_size=1),
     use=st.floats(0, 1),
     hurt=st.floats(0, 1),
     cpus=cpus,
@@ -51,6 +52,8 @@ profiles = st.builds(
     batch_cost=st.floats(0, 1),
     noise_scale=positive,
     skewed=st.booleans(),
+    pace=positive,
+    regimes=st.lists(st.tuples(positive, positive), max_size=3).map(tuple),
     beside=st.dictionaries(
         st.sampled_from(["A100", "V100"]), st.dictionaries(words, st.floats(0, 9), max_size=2), max_size=2
     ),

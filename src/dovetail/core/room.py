@@ -398,6 +398,8 @@ class Room:
     def _general(self, shape: Shape, avoid: int, *, split: bool) -> Spots | None:
         """Any shape: one node if the empty cluster would have one for it, else the fewest."""
         for kind in self.kinds(shape.types) if shape.each else range(len(self._buckets)):
+            if shape.exclusive and shape.each and self._free_of(kind) < shape.gpus:
+                continue  # however it is laid out
             nodes = [n for n in self._candidates(shape, kind) if not avoid >> n & 1]
             fullest_first = sorted(nodes, key=lambda n: (self._free[n].bit_count(), self._left_on(n), n))
             for node in fullest_first:
@@ -410,6 +412,10 @@ class Room:
                 if spots is not None and (split or len(nodes_of(spots)) <= self._fewest(shape, kind)):
                     return self._with_roles(shape, spots, avoid)
         return None
+
+    def _free_of(self, kind: int) -> int:
+        """Whole GPUs of a type that nobody holds."""
+        return sum(count * nodes.bit_count() for count, nodes in enumerate(self._buckets[kind]) if count)
 
     def _candidates(self, shape: Shape, kind: int) -> Iterator[int]:
         for node, of in enumerate(self._kind):

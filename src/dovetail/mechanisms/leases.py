@@ -46,7 +46,7 @@ def seated(view: View, plan: Plan, line: Sequence[Seat]) -> None:
         displaced: Displaced = ()
         spots = _spots(plan.room, seat)
         if spots is None and spare + behind >= seat.shape.load:
-            displaced = _displaced(plan, seat, line[i + 1 :])
+            displaced = _displaced(view, plan, seat, line[i + 1 :])
             spots = _spots(plan.room, seat) if displaced else None
         if spots is None:
             plan.deny(job, "Resources", "others come first in this lease")
@@ -141,6 +141,14 @@ def _spots(room: Room, seat: Seat) -> Spots | None:
     return room.anywhere(shape)
 
 
-def _displaced(plan: Plan, seat: Seat, behind: Sequence[Seat]) -> Displaced:
-    leaving = [other.job for other in reversed(behind) if other.job.spots and other.job.traits.preemptible]
+def _displaced(view: View, plan: Plan, seat: Seat, behind: Sequence[Seat]) -> Displaced:
+    """Of those behind, only who holds devices that the seat could use need be asked."""
+    types, nodes = seat.shape.types, view.cluster.nodes
+    leaving = [
+        other.job
+        for other in reversed(behind)
+        if other.job.spots
+        and other.job.traits.preemptible
+        and (not types or any(nodes[spot[0]].type.name in types for spot in other.job.spots))
+    ]
     return displace_among(plan, leaving, seat.job, lambda room, _: _spots(room, seat))

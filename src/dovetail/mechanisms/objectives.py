@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from dovetail.mechanisms.positions import lines
 from dovetail.solve import centre, columns, lp
 from dovetail.solve.classes import classes
 from dovetail.solve.columns import Pairs, Shared
@@ -169,10 +170,39 @@ def proportional(shares: Shares) -> Vector:
     return reach
 
 
-def private(shares: Shares) -> Vector:
-    """Throughput on an n-th part of every type, in turns if that is less than the gang."""
+def in_lines(shares: Shares, work: Vector, kept: Matrix) -> Matrix:
+    """Whoever has a place keeps it; of the others, who comes first in the lines for free devices.
+
+    The lines are those with the least mean completion time (`positions`); who is further back has no share.
+    """
+    x = np.where(kept > 0.0, 1.0, 0.0)
+    pool, size = shares.pool, shares.size
+    left = shares.capacity - np.bincount(pool, weights=size @ x, minlength=len(shares.capacity))
+    first = [int(np.argmax(pool == r)) for r in range(len(left))]  # of the ways to use a type, together
+    with np.errstate(divide="ignore"):
+        times = np.where(shares.speed > 0.0, work[:, None] / shares.speed, np.inf)[:, first]
+    times[:, left < 1.0] = np.inf
+    waiting = np.flatnonzero(~x.any(axis=1) & np.isfinite(times).any(axis=1))
+    machines = lines(times[waiting], [[0.0] * int(free) for free in left], size[waiting])
+    for r, of_type in enumerate(machines):
+        for line in of_type:
+            fits = [waiting[place] for place in line if size[waiting[place]] <= left[r]]
+            if fits:
+                x[fits[0], first[r]] = 1.0
+                left[r] -= size[fits[0]]
+    return x
+
+
+def equal_parts(shares: Shares) -> Matrix:
+    """An n-th part of every type for each, in turns if that is less than the gang."""
     first = np.array([int(np.argmax(shares.pool == r)) for r in range(len(shares.capacity))])
-    x = shares.capacity / len(shares.size) / shares.size[:, None]
-    x /= np.maximum(x.sum(axis=1), 1.0)[:, None]
-    reach: Vector = (shares.speed[:, first] * x).sum(axis=1)
+    part = shares.capacity / len(shares.size) / shares.size[:, None]
+    x = np.zeros(shares.speed.shape)
+    x[:, first] = part / np.maximum(part.sum(axis=1), 1.0)[:, None]
+    return x
+
+
+def private(shares: Shares) -> Vector:
+    """Throughput on an n-th part of every type."""
+    reach: Vector = (shares.speed * equal_parts(shares)).sum(axis=1)
     return reach

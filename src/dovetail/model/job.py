@@ -139,7 +139,8 @@ class Profile:
 
     speeds: Mapping[str, float] = field(default_factory=dict, hash=False)  # by GPU type; 0: not there
     curve: Mapping[int, float] = field(default_factory=dict, hash=False)  # by tasks; between: linear
-    split: float = 1.0  # times slower over more nodes than needed
+    # Times slower over more nodes than needed; or so by GPU type, 1 where that is not known.
+    split: float | Mapping[str, float] = field(default=1.0, hash=False)
     use: float = 1.0  # of a device's time while alone on it
     hurt: float = 0.0  # further loss for each neighbour on a device
     cpus: int = 0  # milli-cores a task for full speed
@@ -156,11 +157,18 @@ class Profile:
     beside: Mapping[str, Mapping[str, float]] = field(default_factory=dict, hash=False)
 
     def __post_init__(self) -> None:
+        splits = self.split.values() if isinstance(self.split, Mapping) else (self.split,)
+        if min(splits, default=1.0) <= 0:
+            raise ValueError(f"split is how many times slower, above 0, not {self.split}")
         if self.regimes:  # as tuples, whatever they were read as
             known = tuple((float(part), float(speed)) for part, speed in self.regimes)
             if min(min(regime) for regime in known) <= 0:
                 raise ValueError(f"regimes are parts and speeds above 0, not {self.regimes}")
             object.__setattr__(self, "regimes", known)
+
+    def split_on(self, kind: str) -> float:
+        """Times slower over more nodes than needed, on GPUs of a type."""
+        return self.split if isinstance(self.split, float | int) else self.split.get(kind, 1.0)
 
 
 @dataclass(frozen=True)

@@ -63,7 +63,7 @@ class ProfiledSpeed:
             else slowest
         )
         if len(nodes_of(spots)) > fewest_nodes(self.cluster, shape.of(tasks)):
-            rate /= profile.split
+            rate /= self._split(profile, spots)
         if profile.gradient and held > 1:
             rate *= self._network(profile, shape, spots, held)
         if traits.arch is Arch.PARAMETER_SERVER and profile.servers:
@@ -82,6 +82,13 @@ class ProfiledSpeed:
     def _type_speed(self, profile: Profile, node: int) -> float:
         kind = self.cluster.nodes[node].type
         return profile.speeds.get(kind.name, kind.speed)
+
+    def _split(self, profile: Profile, spots: Spots) -> float:
+        """Of the types it holds, that which suffers most."""
+        return max(
+            (profile.split_on(self.cluster.nodes[node].type.name) for node, devices, *_ in spots if devices),
+            default=1.0,
+        )
 
     def _beside(self, profile: Profile, spots: Spots, terms: Terms, met: Sequence[Neighbour]) -> float | None:
         """What was measured of the two on the same devices, over the speed alone; None if it was not.

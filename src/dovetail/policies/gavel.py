@@ -50,7 +50,9 @@ from dovetail.solve.filling import Group
 from dovetail.solve.parts import solved
 from dovetail.solve.shares import IntVector, Matrix, Shares, Solution, Vector
 
-Objective = Literal["max-min", "max-sum", "makespan", "finish-time", "fifo", "sjf", "cost"]
+Objective = Literal[
+    "max-min", "max-sum", "makespan", "finish-time", "fifo", "sjf", "cost", "isolated", "allox"
+]
 
 _BLANK = Book()
 _NOTHING = Seen()
@@ -77,7 +79,9 @@ def gavel(
     `objective`: the worst-off job's throughput against an equal share of all types (max-min, by weight:
     priority plus one), the sum of throughputs (max-sum), the end of the last job (makespan), the worst finish
     time against a private share of the cluster (finish-time), in order of arrival or of remaining time on
-    the fastest type with room (fifo, sjf), or throughput for money with deadlines kept (cost). Without
+    the fastest type with room (fifo, sjf), throughput for money with deadlines kept (cost), or nothing: an
+    equal part of every type for everybody (isolated), or who is first in line by AlloX's matching, for good
+    (allox). Without
     `aware` all types count as alike. `water_filling` goes on after the worst-off cannot be helped;
     `hierarchy` does so tenant by tenant, down their tree and by their weights, and says how the jobs of one
     tenant stand to each other. With `placement` a gang's speed when split is another than together. With
@@ -113,7 +117,7 @@ def gavel(
 def _packable(objective: str, aware: bool, filled: bool, speeds: str, solver: str) -> None:
     """A line for each combination in which there are no pairs."""
     why = ""
-    if objective in ("sjf", "cost"):
+    if objective in ("sjf", "cost", "isolated", "allox"):
         why = f"for max-min, max-sum, makespan, finish-time and fifo, not {objective}"
     elif not aware:
         why = "for those who look at speeds: it needs aware=true"
@@ -298,9 +302,12 @@ class Gavel:
                 speed[i, k] = max(known[k], 0.0) if fits[key] else 0.0
         if not self.placement:
             return Table(jobs, kinds, speed)
-        slower = np.array([job.traits.profile.split if job.traits.profile else 1.0 for job in jobs])
+        slower = np.ones(speed.shape)
+        for i, job in enumerate(jobs):
+            if job.traits.profile:
+                slower[i] = [job.traits.profile.split_on(kind) for kind in kinds]
         gangs = np.array([job.shape.tasks > 1 for job in jobs])
-        split = np.where(gangs[:, None], speed / slower[:, None], 0.0)
+        split = np.where(gangs[:, None], speed / slower, 0.0)
         return Table(jobs, [*kinds, *(kind + SPLIT for kind in kinds)], np.hstack([speed, split]))
 
     # -- objectives
@@ -363,6 +370,13 @@ class Gavel:
             due = np.array([(job.deadline - view.now) / SECOND if job.deadline else 0.0 for job in jobs])
             floor = np.divide(work, due, out=np.zeros(len(jobs)), where=due > 0)
             x = objectives.cheapest(shares, _prices(view, table.ways), floor)
+        elif self.objective == "isolated":
+            x = objectives.equal_parts(shares)
+        elif self.objective == "allox":
+            before = [memory.book.deal.get(job.id, {}) for job in jobs]
+            x = objectives.in_lines(
+                shares, work, np.array([[had.get(way, 0.0) for way in table.ways] for had in before])
+            )
         else:
             x = objectives.in_turn(shares, self._order_of(shares, jobs, work))
         return x, isolated

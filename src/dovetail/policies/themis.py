@@ -105,7 +105,7 @@ class App:
             speed = self.tempo[job.id].get(kind, 0.0)
             if not speed or job.id in self.given or size + job.shape.load > amount:
                 continue
-            split = job.traits.profile.split if job.traits.profile else 1.0
+            split = job.traits.profile.split_on(kind) if job.traits.profile else 1.0
             if split > 1.0 and free is not None and free.best(of_kinds(job.shape, (kind,))) is None:
                 speed /= split
             mine.append((job, speed))

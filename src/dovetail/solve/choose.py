@@ -131,13 +131,32 @@ def _prices(gain: Matrix, U: Matrix, cap: Vector) -> tuple[Vector, float, IntVec
     for r in range(len(cap)):
         users = (U[:, r] > 0) & (most > 0)
         top[r] = (most[users] / U[users, r]).max() if users.any() else 0.0
-    start, radius = np.zeros(len(cap)), 1.0
-    if count >= 4 * SAMPLE:
-        step = count // SAMPLE
-        some = gain[::step]
-        start, _, _ = _boxstep(some, U, cap * (len(some) / count), top, start, radius, 100 * CLOSE)
-        radius = 0.02
-    return _boxstep(gain, U, cap, top, start, radius, CLOSE)
+    if count < 4 * SAMPLE:
+        return _boxstep(gain, U, cap, top, _in_proportion(gain, U, cap, top), 0.1, CLOSE)
+    some = gain[:: count // SAMPLE]
+    room = cap * (len(some) / count)
+    start, _, _ = _boxstep(some, U, room, top, _in_proportion(some, U, room, top), 0.1, 100 * CLOSE)
+    return _boxstep(gain, U, cap, top, start, 0.02, CLOSE)
+
+
+def _in_proportion(gain: Matrix, U: Matrix, cap: Vector, top: Vector) -> Vector:
+    """The part of the highest prices, the same for all pools, at which about all there is is asked for.
+
+    D along a line, halved a few times, needs no LP; 0 if nobody need pay.
+    """
+    low, high = 0.0, 1.0
+    worth = U @ top
+
+    def left(part: float) -> Vector:
+        pick = (gain - part * worth).argmax(axis=1)
+        return np.asarray(cap - np.bincount(pick, minlength=len(U)) @ U)
+
+    if (left(0.0) >= 0).all():
+        return np.zeros(len(cap))
+    for _ in range(6):
+        middle = (low + high) / 2
+        low, high = (low, middle) if left(middle) @ top > 0 else (middle, high)
+    return (low + high) / 2 * top
 
 
 def _boxstep(

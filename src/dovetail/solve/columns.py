@@ -13,11 +13,13 @@ their time does not quite mean that the pairs can be timetabled. Three rows that
 each of the two others keep within it, but while two of them run together the third has nobody.
 
 There are as many pair columns as pairs of rows times ways, and nearly all are 0 in the answer. So the
-*master* LP starts with the single columns and a few likely pairs. Its solution puts a price on the time of
-each row, on each pool, and (for max-min) a worth on the reach of each row; a pair column would improve it
-only if what it yields at these prices is more than what it costs (its *reduced cost* is positive; Gilmore and
-Gomory, Operations Research 1961). One vectorised pass prices all columns; the best of each row join; the
-solver goes on from where it was. When none is left, the master's optimum is that of the whole. What is left
+*master* LP starts with the single columns. Its solution puts a price on the time of each row, on each pool,
+and (for max-min) a worth on the reach of each row; a pair column would improve it only if what it yields at
+these prices is more than what it costs (its *reduced cost* is positive; Gilmore and Gomory, Operations
+Research 1961). One vectorised pass prices all columns; the best of each row joins; the solver goes on from
+where it was. While much is still to be gained outside, what it could gain inside by another little step is
+left alone: prices that are about right find nearly the same columns, and most steps would be taken back.
+When nothing is left, the master's optimum is that of the whole. What is left
 to rounding is certified: raising the price of each row's time by its best reduced cost makes the prices
 feasible for the whole LP, so the optimum is at most value + sum_i best[i] (the time of a row counted as 1).
 """
@@ -38,6 +40,8 @@ if TYPE_CHECKING:
     import highspy
 
 TOLERANCE = 1e-9  # a surplus (in units of the objective) that is not worth a column
+LOOSE = 0.3  # of the largest surplus outside: steps inside that bring less are not worth taking yet
+FINE = 1e-4  # below this the solver may as well go to the end
 ROUNDS = 1_000
 
 
@@ -255,17 +259,22 @@ def _generated(
     master.add(singles)
     inside = np.zeros(len(doubles.first), dtype=bool)
     joined: list[IntVector] = []
-    # To begin with, pairs that get much done with what they hold.
-    joining = _joining(n, doubles, (doubles.worth_first + doubles.worth_second) / doubles.part)
+    slack = TOLERANCE
     for _ in range(ROUNDS):
+        prices = master.prices(slack)
+        surplus = doubles.surplus(prices)
+        outside = np.where(inside, 0.0, surplus)
+        joining = _joining(n, doubles, outside)
+        if not len(joining):
+            if slack == TOLERANCE:
+                break
+            slack = TOLERANCE
+            continue
+        slack = LOOSE * float(outside.max())
+        slack = slack if slack > FINE else TOLERANCE
         inside[joining] = True
         joined.append(joining)
         master.add(doubles.some(joining))
-        prices = master.prices()
-        surplus = doubles.surplus(prices)
-        joining = _joining(n, doubles, np.where(inside, 0.0, surplus))
-        if not len(joining):
-            break
     else:
         raise SolveFailed(_Master.ASKED, f"columns still join after {ROUNDS} rounds")
     raised = np.zeros(n)
@@ -274,17 +283,22 @@ def _generated(
     bound = float(prices.time.sum() + prices.pool.sum() + raised.sum())
     amounts = master.amounts()
     at_double = np.zeros(len(inside))
-    at_double[np.concatenate(joined)] = amounts[len(singles.first) :]
+    if joined:
+        at_double[np.concatenate(joined)] = amounts[len(singles.first) :]
     return amounts[: len(singles.first)], at_double, bound
 
 
 def _joining(n: int, columns: _Columns, surplus: Vector) -> IntVector:
-    """For each row the column with the largest surplus in which it is first, and in which it is second."""
+    """For each row the column with the largest surplus that it is in."""
     paying = np.flatnonzero(surplus > TOLERANCE)
-    rising = paying[np.argsort(surplus[paying], kind="stable")]
-    best = np.full((2, n), -1)
-    best[0, columns.first[rising]] = rising  # of several the last is kept
-    best[1, columns.second[rising]] = rising
+    first, second, gain = columns.first[paying], columns.second[paying], surplus[paying]
+    most = np.zeros(n)
+    np.maximum.at(most, first, gain)
+    np.maximum.at(most, second, gain)
+    best = np.full(n, -1)  # of several the last is kept
+    for row in (first, second):
+        leading = np.flatnonzero(gain >= most[row])
+        best[row[leading]] = paying[leading]
     return np.unique(best[best >= 0])
 
 
@@ -322,8 +336,7 @@ class _Master:
             presolve="off",
             solver="simplex",
             simplex_strategy=4,
-            primal_feasibility_tolerance=1e-9,
-            dual_feasibility_tolerance=1e-9,
+            primal_feasibility_tolerance=TOLERANCE,
         )
         none = np.zeros(0, dtype=np.int32)
         self._check(self._solver.changeObjectiveSense(highspy.ObjSense.kMaximize))
@@ -364,8 +377,9 @@ class _Master:
             )
         )
 
-    def prices(self) -> _Prices:
-        """Solve, and say what the limits are worth."""
+    def prices(self, slack: float) -> _Prices:
+        """Solve, but for steps that would gain less than `slack`, and say what the limits are worth."""
+        self._check(self._solver.setOptionValue("dual_feasibility_tolerance", slack))
         highs.run(self._solver, self.ASKED)
         n, p = self._n, self._p
         dual = np.asarray(self._solver.getSolution().row_dual)

@@ -7,12 +7,14 @@ gives steps and no duration: how long a job takes is its steps over its measured
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
 from dovetail.model.errors import TraceError
 from dovetail.model.job import PLAIN, Job, Profile, Shape, Traits, gang
 from dovetail.model.units import SECOND, micros
+from dovetail.traces.batches import Regimes, regimes
 from dovetail.traces.profiles import Throughputs, load_throughputs
 from dovetail.traces.table import Row, opened, rows, stem
 from dovetail.traces.trace import Dropped, Trace, assembled
@@ -50,10 +52,13 @@ def read_gavel(
     """Gavel's and Shockwave's traces.
 
     `throughputs` is a file of steps a second by GPU type, job type and scale, or `gavel` for Gavel's own
-    measurements. With it a job knows its speed on every type and stays off those it does not fit, and its
-    speed beside each other model of the trace that asks for as many GPUs; its duration is that on `reference`
-    (V100 if it is there, else the file's first type). Without it the file must have durations. `types` are
-    those of the cluster: each must have been measured.
+    measurements. With it a job knows its speed on every type, what being split costs it there, and its speed
+    beside each other model of the trace that asks for as many GPUs, and stays off types it does not fit; its
+    duration is that on `reference` (V100 if it is there, else the file's first type). Without it the file
+    must have durations. `types` are those of the cluster: each must have been measured.
+
+    Where the trace has modes (Shockwave's) and there are throughputs, a job whose batch grows is faster from
+    then on (`batches`); its duration is that at its first batch.
 
     A job's priority is its weight less one, so that the usual weight is the usual priority; its SLO is a
     multiple of its duration.
@@ -77,6 +82,7 @@ def read_gavel(
     )  # in the order of the file
     dropped = Dropped()
     kept: dict[tuple[str, int], tuple[Shape, Traits]] = {}
+    growing: dict[tuple[str, int, Regimes], Traits] = {}
     jobs = []
     for number, row in enumerate(lines()):
         kind, scale = row.text("job_type"), row.whole("scale_factor")
@@ -91,6 +97,8 @@ def read_gavel(
                 else (gang(scale), PLAIN)
             )
         shape, traits = kept[kind, scale]
+        if speeds and "mode" in row.columns:
+            traits = _growing(row, speeds, kind, scale, reference, traits, growing)
         if "duration" in row.columns:
             work = row.span("duration")
         else:
@@ -117,6 +125,31 @@ def read_gavel(
         )
     note = (f"durations are those on {reference.upper()}",) if "duration" not in layout else ()
     return assembled(file, stem(path), "gavel", jobs, dropped, notes=note)
+
+
+def _growing(
+    row: Row,
+    speeds: Throughputs,
+    kind: str,
+    scale: int,
+    reference: str,
+    traits: Traits,
+    kept: dict[tuple[str, int, Regimes], Traits],
+) -> Traits:
+    """With the regimes of a batch that grows, if this job's does."""
+
+    def pace(kind: str) -> float | None:
+        return speeds.single(kind, scale, reference)
+
+    try:
+        found = regimes(kind, scale, row.text("mode"), row.number("total_steps"), pace)
+    except ValueError as error:
+        raise row.wrong(str(error)) from None
+    if not found or traits.profile is None:
+        return traits
+    if (kind, scale, found) not in kept:
+        kept[kind, scale, found] = replace(traits, profile=replace(traits.profile, regimes=found))
+    return kept[kind, scale, found]
 
 
 def _width(path: Path) -> int:
@@ -165,12 +198,14 @@ def _measured(
         )
     fits = tuple(name for name in names if found[name])
     shape = gang(scale, fits if len(fits) < len(names) else ())
+    apart = {name: speeds.single(kind, scale, name, consolidated=False) for name in fits if scale > 1}
     beside = {
         name: {other: pair[0] / pace for other in others if (pair := speeds.pair(kind, other, scale, name))}
         for name in fits
     }
     profile = Profile(
         speeds={name: speed / pace for name, speed in found.items()},
+        split={name: found[name] / speed for name, speed in apart.items() if speed} or 1.0,
         pace=pace,
         beside={name: measured for name, measured in beside.items() if measured},
     )

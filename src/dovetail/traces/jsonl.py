@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterable, Mapping
 from enum import StrEnum
 from functools import lru_cache
 from pathlib import Path
+from types import UnionType
 from typing import Any, get_args, get_type_hints
 
 from dovetail.model.errors import TraceError
@@ -209,6 +210,9 @@ def _checked(cls: type, field: str, where: str, value: Any) -> Any:
         return time
     if field in _CORES.get(cls, ()):
         return round(_real(where, value) * 1_000)
+    if isinstance(hint, UnionType):  # float | Mapping[str, float]
+        hint = next(option for option in options if bool(get_args(option)) == isinstance(value, dict))
+        options = get_args(hint)
     if dataclasses.is_dataclass(hint):
         return _built(hint, where, value)  # type: ignore[arg-type]
     if isinstance(hint, type) and issubclass(hint, StrEnum):
@@ -219,6 +223,10 @@ def _checked(cls: type, field: str, where: str, value: Any) -> Any:
         inner = options[0]
         if dataclasses.is_dataclass(inner):
             return tuple(_built(inner, where, item) for item in value)  # type: ignore[arg-type]
+        if get_args(inner):  # tuple[tuple[float, float], ...]
+            if not all(isinstance(item, list) and len(item) == len(get_args(inner)) for item in value):
+                raise _WrongError(f"{where} is {value!r}; give lists of {len(get_args(inner))} numbers")
+            return tuple(tuple(_real(where, number) for number in item) for item in value)
         return tuple(_simple(where, str, item) for item in value)
     if options and isinstance(value, dict):  # Mapping[K, float], or of such
         return _table(where, hint, value)
