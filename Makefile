@@ -57,7 +57,7 @@ lint: setup browser ## format, lint, types, import order; changes nothing
 	$(BIN)/ruff check $(CODE)
 	$(BIN)/mypy $(CODE)
 	$(BIN)/lint-imports --no-logo
-	$(PAGE)/node_modules/.bin/tsc --project $(PAGE)/jsconfig.json
+	PATH="$(abspath $(BIN)):$$PATH" $(PAGE)/node_modules/.bin/tsc --project $(PAGE)/jsconfig.json
 
 check: lint test ## what a change must pass: lint and test
 
