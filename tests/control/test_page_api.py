@@ -529,16 +529,16 @@ def test_use_is_summed_up_in_bins(desk: Any, store: Store) -> None:
         "A100": [0, 2, 0, 2], "V100": [0, 0.25, 0.5, 0.5],
     }  # fmt: skip
     assert used(use_over_time(store, BOB, "tenant", bins, 4 * HOUR, kinds)) == {
-        "blue": [0, 0.25, 0.5, 0.5], "others": [0, 2, 0, 2],
+        "blue": [0, 0.25, 0.5, 0.5], "all others": [0, 2, 0, 2],
     }  # fmt: skip
     nobody = Caller("t9", "", "ops", "viewer")
     assert used(use_over_time(store, nobody, "tenant", bins, 4 * HOUR, kinds)) == {
-        "others": [0, 2.25, 0.5, 2.5]
+        "all others": [0, 2.25, 0.5, 2.5]
     }
     part = use_over_time(
         store, ANN, "tenant", Bins.of(150 * 60 * SECOND, 210 * 60 * SECOND, 2), 4 * HOUR, kinds
     )
-    assert used(part) == {"red": [0, 2], "others": [0.5, 0.5]}
+    assert used(part) == {"red": [0, 2], "all others": [0.5, 0.5]}
     assert part["waiting"] == [1, 1]
 
 
@@ -725,7 +725,7 @@ def test_no_report_history_or_use_of_blue_speaks_of_red(live: Live) -> None:
     for path in ("usage", "usage?by=type", "history", "shares", "me", "prices"):
         text = live.ask("GET", path, "bob").text
         assert not any(word in text for word in words), path
-    assert {series["name"] for series in live.get("usage", "bob")["series"]} == {"blue", "others"}
+    assert {series["name"] for series in live.get("usage", "bob")["series"]} == {"blue", "all others"}
     assert {"red", "blue"} <= {series["name"] for series in live.get("usage")["series"]} | {"blue"}
 
 

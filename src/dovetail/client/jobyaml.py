@@ -20,6 +20,7 @@ import yaml
 from dovetail.client.draft import Ignored, JobFile, JobFileError, accelerator_texts, zoned
 
 MOST_VALUES = 100_000
+MOST_SENT = 10_000  # of what a stranger sends: a plane has other things to do
 MOST_DEPTH = 20
 
 _SWITCHES = ("preemptible", "hold", "slurm_env")
@@ -185,7 +186,7 @@ def _check_sent(text: str, file: str) -> None:
             problem = ""
             if isinstance(event, yaml.AliasEvent) or getattr(event, "anchor", None) is not None:
                 problem = "anchors and aliases (& and *) are not taken; write it out, or put it in quotes"
-            elif depth > MOST_DEPTH or count > MOST_VALUES:
+            elif depth > MOST_DEPTH or count > MOST_SENT:
                 problem = "it is nested too deep or has too many values; is it a job file?"
             if problem:
                 mark = event.start_mark

@@ -371,14 +371,15 @@ class Queries:
         the moment a job could have started to its first start, for jobs that first started in between.
         """
         prices = prices or Prices()
-        period = _period(by, since, min(until, now))
         end = sa.func.coalesce(_A.ended_at, _at(now))
         mine = [*_visible(caller), _A.started_at < until, end > since]
         first = sa.case((_A.started_at < since, _at(since)), else_=_A.started_at)
         last = sa.case((end > until, _at(until)), else_=end)
-        name = str if period is None else period.name
         groups: dict[str, Json] = {}
         with self._store.reading() as connection:
+            begins = connection.execute(sa.select(sa.func.min(_A.started_at))).scalar() or since
+            period = _period(by, max(since, begins), min(until, now))  # a month costs; there were none before
+            name = str if period is None else period.name
             for key, kind, gpu_seconds in _held(connection, by, period, mine, (first, last), kind_of or {}):
                 held = _group(groups, key)["held"]
                 held[kind] = held.get(kind, 0.0) + gpu_seconds

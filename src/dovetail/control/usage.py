@@ -29,7 +29,7 @@ from dovetail.control.tokens import Caller
 from dovetail.model.units import SECOND, WHOLE
 
 MOST_SERIES = 20
-OTHERS = "others"
+OTHERS = "all others"  # no tenant can be called so
 
 _J = tables.jobs.c
 _A = tables.attempts.c

@@ -65,8 +65,10 @@ export async function signIn(token, keep = false) {
     throw error;
   }
   clock = { plane: Date.parse(me.now), wall: (asked + Date.now()) / 2, scale: me.scale || 1 };
-  forget();
-  (keep ? localStorage : sessionStorage).setItem(KEY, token);
+  // What is kept on the device is left to other tabs, unless this one replaces it.
+  if (keep) localStorage.setItem(KEY, token);
+  else if (localStorage.getItem(KEY) !== token) sessionStorage.setItem(KEY, token);
+  if (keep) sessionStorage.removeItem(KEY);
   become({ me, loading: false, problem: "" });
   return me;
 }
@@ -74,32 +76,33 @@ export async function signIn(token, keep = false) {
 /** @param {string} [problem] */
 export function signOut(problem = "") {
   setToken("");
-  forget();
+  sessionStorage.clear(); // drafts too: the next one here may be somebody else
+  localStorage.removeItem(KEY);
   become({ me: null, loading: false, problem });
 }
 
-function forget() {
-  sessionStorage.removeItem(KEY);
-  localStorage.removeItem(KEY);
-}
+addEventListener("storage", ({ key }) => {
+  const gone = key === KEY && !localStorage.getItem(KEY) && !sessionStorage.getItem(KEY);
+  if (gone && session.me) signOut("You signed out in another tab.");
+});
 
 /** Sign in with the token of the address or the one that was kept; for app.js, once. */
 export async function resume() {
-  addEventListener("storage", ({ key, newValue }) => {
-    const gone = key === KEY && newValue === null && session.me && !sessionStorage.getItem(KEY);
-    if (gone) signOut("You signed out in another tab.");
-  });
   const said = /^#token=([^&]+)/.exec(location.hash);
   if (said) history.replaceState(null, "", location.pathname + location.search + "#/cluster");
   const kept = localStorage.getItem(KEY);
-  const token = said ? decodeURIComponent(said[1]) : sessionStorage.getItem(KEY) || kept;
+  const token = said ? said[1] : sessionStorage.getItem(KEY) || kept; // tokens need no escapes
   if (!token) return become({ me: null, loading: false, problem: "" });
   become({ me: null, loading: true, problem: "" });
   try {
     await signIn(token, !said && token === kept);
   } catch (error) {
     const status = error instanceof Problem ? error.status : 0;
-    if (status === 401) forget();
+    if (status === 401) {
+      for (const store of [sessionStorage, localStorage]) {
+        if (store.getItem(KEY) === token) store.removeItem(KEY);
+      }
+    }
     become({ me: null, loading: false, problem: error instanceof Error ? error.message : String(error) });
   }
 }

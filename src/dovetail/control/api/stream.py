@@ -219,7 +219,7 @@ class Board:
         view.readers.add(reader)
         try:
             if view.picture is None:
-                await self._draw([view])
+                await self._draw(list(self._views.values()))  # what is new is new for all
         except BaseException:
             self.leave(reader)
             raise

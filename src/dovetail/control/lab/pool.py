@@ -110,7 +110,7 @@ class Pool:
         self._at_once, self._patience, self._wall = at_once, patience, wall
         self._turn = threading.Condition()
         self._asking: set[str] = set()  # whose questions are being answered
-        self._waiting = 0
+        self._waiting: set[str] = set()
         self._idle: list[Worker] = []
         self._working: set[Worker] = set()
         self._closed = False
@@ -137,12 +137,11 @@ class Pool:
 
     def ask(self, owner: str, kind: str, question: Mapping[str, Any] | Iterable[bytes], cpu: float) -> bytes:
         """The answer as JSON text. `question` may come as pieces of JSON, if it is large."""
-        parts = [_dumped(question)] if isinstance(question, Mapping) else list(question)
-        head = f'{{"kind":{json.dumps(kind)},"cpu":{cpu},"question":'.encode()
-        parts = [head, *parts, b"}\n"]
         self._begin(owner)
         try:
-            return self._answer(parts, cpu)
+            asked = [_dumped(question)] if isinstance(question, Mapping) else question
+            head = f'{{"kind":{json.dumps(kind)},"cpu":{cpu},"question":'.encode()
+            return self._answer([head, *asked, b"}\n"], cpu)
         finally:
             with self._turn:
                 self._asking.discard(owner)
@@ -150,13 +149,15 @@ class Pool:
 
     def _begin(self, owner: str) -> None:
         with self._turn:
-            if self._waiting >= MOST_WAITING:
+            if owner in self._waiting:  # nobody fills the room for others
+                raise Busy("a question of yours waits for the Lab already; wait for its answer")
+            if len(self._waiting) >= MOST_WAITING:
                 raise Busy("too many questions wait for the Lab; try again in a moment")
-            self._waiting += 1
+            self._waiting.add(owner)
             try:
                 free = self._turn.wait_for(lambda: self._closed or self._free(owner), self._patience)
             finally:
-                self._waiting -= 1
+                self._waiting.discard(owner)
             if self._closed:
                 raise Broken("the plane is going down")
             if not free:

@@ -26,8 +26,17 @@ CLUSTER = rf"^{_PART}(,{_PART})*$"
 
 Word = Annotated[str, Field(min_length=1, max_length=64, pattern=WORD)]
 Speed = Annotated[float, Field(ge=0, le=1e6, allow_inf_nan=False)]
+
+
+def _flat(value: Any) -> Any:
+    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    if len(inner) > 100 or any(isinstance(one, dict | list) for one in inner):
+        raise refusal("lists and mappings hold at most a hundred plain values")
+    return value
+
+
 Options = Annotated[
-    dict[Annotated[str, Field(max_length=64, pattern=WORD)], Any],
+    dict[Annotated[str, Field(max_length=64, pattern=WORD)], Annotated[Any, AfterValidator(_flat)]],
     Field(max_length=40, description="Of the policy; values as JSON has them, or as text."),
 ]
 

@@ -93,8 +93,10 @@ def read(lines: queue.SimpleQueue[bytes], busy: threading.Event) -> None:
     """Beside the work: hand on what is asked, and end when there is nobody to answer."""
     source = sys.stdin.buffer
     while True:
-        if not busy.is_set() and not select.select([source], [], [], IDLE)[0]:
-            os._exit(0)
+        if not select.select([source], [], [], IDLE)[0]:
+            if not busy.is_set():
+                os._exit(0)
+            continue
         line = source.readline()
         if not line.endswith(b"\n"):
             os._exit(0)

@@ -96,7 +96,7 @@ function drawn(usage, by) {
     label: name,
     values: ended(used),
     stacked: true,
-    colour: by === "type" ? `t${(5 * at) % 12}` : name === "others" ? "--muted" : tenantColour(name),
+    colour: by === "type" ? `t${(5 * at) % 12}` : name === "all others" ? "--muted" : tenantColour(name),
   }));
   const all = times.map(() => usage.capacity);
   const capacity = { label: "all GPUs", values: all, colour: "--muted", dashed: true };

@@ -104,6 +104,7 @@ export function Compare() {
   const stop = () => {
     current.current.on = false;
     setRunning(false);
+    setResults((old) => Object.fromEntries(Object.entries(old).filter(([, { state }]) => state === "done")));
   };
   const start = async () => {
     stop();

@@ -164,9 +164,12 @@ export function WhatIf() {
       {
         label: "Newer GPUs",
         notice:
-          "Instead of the slowest there are, some that are twice as fast: fewer hours, for those who " +
-          "run there.",
-        set: () => change({ ...DEFAULT, from: types[types.length - 1] ?? "", to: "A100" }),
+          "Instead of one type, another that is twice as fast: fewer hours, for those who run there.",
+        set: () => {
+          const from = types[types.length - 1] ?? "";
+          const to = [...KINDS].reverse().find((kind) => !types.includes(kind)) ?? "";
+          change({ ...DEFAULT, from, to, faster: 2 });
+        },
       },
     ]}
   >

@@ -39,7 +39,7 @@ function Shown({ cluster, me }) {
   const past = useMemo(() => html`<div><${History} /></div>`, []); // no node that changes draws it again
   return html`<${Numbers} cluster=${cluster} />
     <${Nodes} cluster=${cluster} me=${me} />
-    <div class="past">${past}<${FairShares} news=${cluster.nodes} /></div>`;
+    <div class="past">${past}<${FairShares} news=${cluster} /></div>`;
 }
 
 /** @param {{cluster: Cluster}} props */

@@ -135,7 +135,8 @@ export function HistoryPage() {
       setError(/** @type {Error} */ (problem).message);
     }
   };
-  const used = (/** @type {Report | null} */ (types.value)?.items ?? []).map((one) => one.key);
+  const items = /** @type {Report | null} */ (types.value)?.items ?? [];
+  const used = [...new Set(items.flatMap((one) => one.key.split(",")))]; // a job may have held several types
   return html`
     <${Page} title="History">
       <form class="toolbar" aria-label="What to sum up" onSubmit=${unsent}>
@@ -283,8 +284,9 @@ export function filled(items) {
   const months = keys[0].length === 7;
   /** @type {Usage[]} */
   const found = [];
-  const at = new Date(`${keys[0]}${months ? "-01" : ""}T00:00:00Z`);
   const last = keys[keys.length - 1];
+  const at = new Date(`${keys[0]}${months ? "-01" : ""}T00:00:00Z`);
+  if (!months) at.setTime(Math.max(at.getTime(), Date.parse(`${last}T00:00:00Z`) - 399 * 86_400_000));
   for (let n = 0; n < 400; n += 1) {
     const key = at.toISOString().slice(0, months ? 7 : 10);
     found.push(known.get(key) ?? { ...NOTHING, key });
