@@ -601,6 +601,14 @@ def test_one_at_a_time_for_each_token_and_two_in_all() -> None:
             pool.ask("a", "simulate", QUESTION, 5)
         with pytest.raises(Busy, match="questions of others"):
             pool.ask("c", "simulate", QUESTION, 5)
+        pool._patience = (
+            PATIENCE  # one of theirs may wait; a second is sent away, so that others can wait too
+        )
+        threads.append(threading.Thread(target=ask, args=("a",)))
+        threads[-1].start()
+        eventually(lambda: "a" in pool._waiting)
+        with pytest.raises(Busy, match="waits for the Lab already"):
+            pool.ask("a", "simulate", QUESTION, 5)
     finally:
         pool.close()
     for thread in threads:

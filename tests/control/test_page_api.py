@@ -47,6 +47,7 @@ from dovetail.policies.table import POLICIES
 ADMIN = Caller("t0", "default", "root", "admin")
 ANN = Caller("t1", "red", "ann", "user")
 BOB = Caller("t2", "blue", "bob", "user")
+CAT = Caller("t3", "green", "cat", "user")
 
 
 def beside(name: str) -> Any:
@@ -472,6 +473,13 @@ def test_the_loop_is_asked_once_for_all_and_only_if_something_happened() -> None
             await asyncio.wait_for(reader.rung.wait(), 30)
             assert data_of(reader.take())["running"] == 1
         assert plane.asked == 2
+        await asyncio.sleep(0.06)
+        plane.moment = (0, 2)
+        newcomer = await board.join(CAT)  # who comes between a change and the next look takes it from nobody
+        for reader in readers:
+            await asyncio.wait_for(reader.rung.wait(), 30)
+            assert reader.take()
+        board.leave(newcomer)
         plane.moment = (-1, -1)
         for reader in readers:
             await asyncio.wait_for(reader.rung.wait(), 30)

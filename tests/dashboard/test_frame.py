@@ -103,6 +103,35 @@ def test_a_token_in_the_address_is_read_and_wiped(plane: Any, open_page: Any) ->
     assert plane.admin not in page.url
 
 
+def test_who_stays_signed_in_is_so_in_every_tab(plane: Any, open_page: Any) -> None:
+    from playwright.sync_api import expect
+
+    first = open_page()
+    first.get_by_label("Token").fill(plane.token("user", "red"))
+    first.get_by_label("Stay signed in").check()
+    first.get_by_role("button", name="Sign in").click()
+    expect(first.get_by_role("heading", level=1, name="Cluster")).to_be_visible()
+    second, third = first.context.new_page(), first.context.new_page()
+    second.goto(plane.url)
+    third.goto(f"{plane.url}/#token={plane.admin}")  # for this tab only
+    for tab in (second, third, first):
+        expect(tab.get_by_role("heading", level=1, name="Cluster")).to_be_visible()
+    first.get_by_role("link", name="Submit").click()
+    first.get_by_role("textbox").first.fill("name: draft\nenv: {KEY: secret}\n")
+    first.get_by_role("button", name="Sign out").click()
+    expect(second.get_by_label("Token")).to_be_visible()
+    expect(third.get_by_role("heading", level=1, name="Cluster")).to_be_visible()
+    assert first.evaluate("localStorage.getItem('dovetail.token')") is None
+    assert first.evaluate("JSON.stringify(sessionStorage)") == "{}"
+
+
+def test_a_broken_link_leads_to_the_sign_in_page(open_page: Any, watch: Any) -> None:
+    from playwright.sync_api import expect
+
+    watch.expected = ("401",)
+    expect(open_page(None, "#token=%").get_by_label("Token")).to_be_visible()
+
+
 def test_a_token_that_is_revoked_ends_the_session(plane: Any, open_page: Any, watch: Any) -> None:
     from playwright.sync_api import expect
 
