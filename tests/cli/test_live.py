@@ -996,7 +996,7 @@ def test_down_is_for_the_plane_of_the_state_folder(
     assert result.stdout == f"the plane on {folder / 'state'} has stopped; 3 jobs cancelled\n"
     assert {asked.headers["authorization"] for asked in plane.asked} == {f"Bearer {TOKEN}"}
     assert [asked.body["ids"] for asked in plane.of("/jobs/cancel")] == [["a", "b"], ["c"]]
-    assert process.returncode == -signal.SIGTERM
+    assert process.wait(DEADLINE) == -signal.SIGTERM
     assert result.stderr == "note: DOVETAIL_URL is http://127.0.0.1:9, which this has not stopped\n"
 
 
@@ -1007,13 +1007,13 @@ def test_down_says_which_jobs_do_not_leave(
     listed(plane, a_job("a", state="stopping"))
     plane.on("POST", "/jobs/cancel", Reply({"count": 1, "missing": []}))
     assert "1 job cancelled, 1 job not gone after 0.2 s: a\n" in dove("down --cancel").stdout
-    assert process.returncode == -signal.SIGTERM
+    assert process.wait(DEADLINE) == -signal.SIGTERM
 
 
 def test_down_leaves_the_jobs_alone(dove: Dove, plane: Any, process: subprocess.Popen[bytes]) -> None:
     assert dove("down").stdout.endswith("has stopped; its jobs go on\n")
     assert plane.asked == []
-    assert process.returncode == -signal.SIGTERM
+    assert process.wait(DEADLINE) == -signal.SIGTERM
     result = dove("down")
     assert (result.exit_code, result.stdout) == (2, "")
     assert "no plane runs" in result.stderr
