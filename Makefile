@@ -50,7 +50,7 @@ screenshots: browser ## every page, light and dark, desktop and phone, into buil
 	$(BIN)/python -m tests.dashboard.screenshots $(ARGS)
 
 test: setup browser ## run the tests (more: make test ARGS="-k tiresias")
-	$(BIN)/pytest -n 2 --dist worksteal $(ARGS)
+	$(BIN)/pytest -n auto --dist worksteal $(ARGS)
 
 lint: setup browser ## format, lint, types, import order; changes nothing
 	$(BIN)/ruff format --check $(CODE)
