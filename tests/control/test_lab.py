@@ -620,6 +620,16 @@ def test_one_at_a_time_for_each_token_and_two_in_all() -> None:
     pool.close()
 
 
+def test_a_worker_of_a_large_plane_is_used_again_too() -> None:
+    large = bytearray(b"x") * 600_000_000
+    worker = Worker()
+    try:
+        assert worker.ask([b'{"kind":"policies","cpu":30,"question":{}}\n'])[0] == "ok"
+    finally:
+        worker.end()
+        del large
+
+
 def test_a_worker_gets_nothing_of_ours(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DOVETAIL_TOKEN", "dt_secret")
     monkeypatch.setenv("DOVETAIL_DATABASE", "postgresql://me:secret@there")
