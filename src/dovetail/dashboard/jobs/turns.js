@@ -13,12 +13,13 @@ const APART = 1_050; // ms: a second, and what a timer may be early
 
 /**
  * @param {number} [ms] between the beginnings of two requests
+ * @param {boolean} [asked] the page has asked just now, before it took turns
  * @returns {Turns}
  */
-export function turns(ms = APART) {
+export function turns(ms = APART, asked = false) {
   /** @type {Map<string, () => Promise<unknown>>} */
   const waiting = new Map();
-  let last = -Infinity;
+  let last = asked ? performance.now() : -Infinity;
   let timer = 0;
   let busy = false;
   let closed = false;

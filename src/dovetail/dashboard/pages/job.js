@@ -73,7 +73,7 @@ function useJob(first) {
   const { id } = first;
 
   useEffect(() => {
-    const turn = turns();
+    const turn = turns(undefined, true);
     let now = first;
     let reported = 0; // the attempt that `reports` are of
     let closed = false;
