@@ -190,7 +190,8 @@ export function Log({ job, attempts }) {
         const { top } = flow.current;
         flow.current.top = element.scrollTop;
         const bottom = element.scrollHeight - element.scrollTop - element.clientHeight < 8;
-        if (bottom && !flow.current.follow) turn(true);
+        // Who scrolls down to the end wants to follow again; what we scrolled ourselves may be told late.
+        if (bottom && element.scrollTop > top && !flow.current.follow) turn(true);
         else if (!bottom && element.scrollTop < top && flow.current.follow) turn(false);
       }}></pre>`;
 }
