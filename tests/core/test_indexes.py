@@ -81,6 +81,49 @@ def test_a_walk_goes_on_behind_who_was_started() -> None:
     assert seen == [0, 1, 3, 4]
 
 
+@given(
+    waiting=st.lists(st.tuples(st.integers(1, 3), st.integers(0, 9)), min_size=1, max_size=8),
+    turns=st.lists(
+        st.tuples(
+            st.sampled_from(["starts", "starts last", "waits"]),
+            st.lists(st.tuples(st.integers(1, 3), st.integers(0, 9)), max_size=2),
+        ),
+        max_size=12,
+    ),
+)
+@searched(300)
+def test_who_joins_a_walk_comes_up_in_turn(
+    waiting: list[tuple[int, int]], turns: list[tuple[str, list[tuple[int, int]]]]
+) -> None:
+    """At each turn the first of those whose shape and group nobody was refused in, whenever it came."""
+    queue = Queue(lambda job, now: job.arrived_at, lambda job: job.arrived_at % 2)
+    inside: list[ActiveJob] = []
+
+    def join(gpus: int, arrived: int) -> None:
+        inside.append(made(len(inside), gpus, arrived))
+        queue.push(inside[-1], 0)
+
+    for gpus, arrived in waiting:
+        join(gpus, arrived)
+    shut: set[tuple[int, int]] = set()
+    left = iter(turns)
+    for job in queue.walk():
+        still = [
+            job for job in inside if job.filed is not None and (job.gpus, job.arrived_at % 2) not in shut
+        ]
+        assert job is min(still, key=lambda job: (job.arrived_at, job.seq))
+        fate, joiners = next(left, ("waits", []))
+        if fate == "starts":
+            queue.remove(job)
+        for gpus, arrived in joiners:
+            join(gpus, arrived)
+        if fate == "starts last":
+            queue.remove(job)
+        elif fate == "waits":
+            shut.add((job.gpus, job.arrived_at % 2))
+    assert all((job.gpus, job.arrived_at % 2) in shut for job in inside if job.filed is not None)
+
+
 def test_a_walk_can_be_ranked_by_what_changes_under_way() -> None:
     """Fair sharing: who has less goes first, and having is what the walk does."""
     queue = Queue(lambda job, now: job.arrived_at, lambda job: job.tenant)

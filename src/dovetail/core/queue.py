@@ -31,6 +31,7 @@ class Queue:
         "_first",
         "_flat",
         "_group",
+        "_joined",
         "_key",
         "_lanes",
         "_least",
@@ -60,6 +61,7 @@ class Queue:
         self._least: Entry | None = None  # who needs least, while that is known, and
         self._next = FAR  # what the others need at least
         self._first: Entry | None = None  # the head of all, while it is known
+        self._joined: list[list[Entry]] = []  # for each walk that goes on, who came since it last looked
 
     def __len__(self) -> int:
         return self.size
@@ -83,6 +85,8 @@ class Queue:
                 self._next, self.need, self._least = self.need, need, entry
             else:
                 self._next = need
+        for joined in self._joined:
+            joined.append(entry)
         one = self._one
         if one is not None:
             heappush(one, entry)
@@ -232,8 +236,9 @@ class Queue:
     ) -> Iterator[ActiveJob]:
         """Jobs in order, for starting: one that is not started shuts its shape's group.
 
-        `rank` puts a few numbers that change before the many keys that do not; they are asked for again
-        when a head comes up, so they may only grow while the walk goes on. `shapes` restricts the walk.
+        Who joins the queue meanwhile comes up in turn, or next if its turn is past. `rank` puts a few numbers
+        that change before the many keys that do not; they are asked for again when a head comes up, so they
+        may only grow while the walk goes on. `shapes` restricts the walk; with one of these two nobody joins.
         """
         if self._one is not None:
             self._part()
@@ -243,7 +248,7 @@ class Queue:
             if shapes is None
             else [heap for shape in shapes if shape in lanes for heap in lanes[shape].values()]
         )
-        if len(rows) == 1:  # one behind the other: nothing to rank
+        if len(rows) == 1 and shapes is not None:  # one behind the other: nothing to rank
             heap = rows[0]
             last = None
             while True:
@@ -267,10 +272,37 @@ class Queue:
             yield from self._by_rank(heads, rank)
             return
         heads.sort()
-        for place, entry in enumerate(heads, 1):  # it grows as one goes
-            yield entry[2]
-            if entry[2].filed is not entry and (behind := self._behind(entry[2])) is not None:
-                insort(heads, behind, place)
+        joined: list[Entry] = []
+        self._joined.append(joined)
+        try:
+            for place, entry in enumerate(heads, 1):  # it grows as one goes
+                yield entry[2]
+                if entry[2].filed is not entry and (behind := self._behind(entry[2])) is not None:
+                    insort(heads, behind, place)
+                if joined:
+                    if shapes is None:
+                        self._line_up(heads, place, joined)
+                    joined.clear()
+        finally:
+            self._joined = [others for others in self._joined if others is not joined]
+
+    def _line_up(self, heads: list[Entry], place: int, joined: list[Entry]) -> None:
+        """Those who joined and are the first of their heaps take the place of who was, from here on."""
+        if self._one is not None:
+            self._part()
+        for new in joined:
+            lane = self._lane(new[2])
+            heap = self._lanes.get(lane[0], {}).get(lane[1], [])
+            self._peel(heap)
+            if not heap or heap[0] is not new:
+                continue
+            same = (
+                at for at, head in enumerate(heads) if head[2].filed is head and self._lane(head[2]) == lane
+            )
+            at = next(same, len(heads))
+            if at >= place:  # else one of them was not started
+                del heads[at : at + 1]
+                insort(heads, new, place)
 
     def _by_rank(self, entries: list[Entry], rank: Callable[[JobView], Key]) -> Iterator[ActiveJob]:
         heads = [(rank(entry[2]), entry) for entry in entries]
@@ -288,9 +320,13 @@ class Queue:
             else:
                 heapreplace(heads, (rank(behind[2]), behind))
 
+    def _lane(self, job: ActiveJob) -> tuple[Shape, Hashable]:
+        return job.shape, None if self._group is None else self._group(job)
+
     def _behind(self, job: ActiveJob) -> Entry | None:
         """Who is the first of its heap now that this one is not, if it is another."""
-        heap = self._lanes.get(job.shape, {}).get(None if self._group is None else self._group(job), [])
+        shape, group = self._lane(job)
+        heap = self._lanes.get(shape, {}).get(group, [])
         self._peel(heap)
         return heap[0] if heap and heap[0][2] is not job else None
 

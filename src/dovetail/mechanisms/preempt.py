@@ -78,11 +78,11 @@ def preemptive(order: Order, *, nobody_overtakes: bool = False) -> Callable[[Vie
                     plan.deny(job, "Resources")
                     blocked.add(shape)
                 elif plan.start(job, spots):
-                    if not displaced:
-                        continue
+                    if not (displaced and claims):
+                        continue  # those who had to go stand in line behind it now, and may fit beside
                     blocked.difference_update(other.shape for other, _ in displaced)
                     full.clear()
-                    going = True  # those who had to go stand in line now, and may fit beside
+                    going = True  # a tenant that was at its limit may not be any more
                     break
                 else:
                     full.setdefault(shape, set()).add(job.tenant)
