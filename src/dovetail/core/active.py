@@ -93,7 +93,7 @@ class ActiveJob:
         self.done = 0
         self.rate = 1.0
         self.started_at = 0
-        self.turn = 0  # the order in which running jobs stand
+        self.turn = 0  # the order in which running jobs stand; 0: it does not run
         self.waiting_since = spec.arrived_at
 
     def save(self) -> Saved:

@@ -7,7 +7,8 @@ given them meanwhile is started then, so stops come before starts whatever the e
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple, cast
 
 from dovetail.core.active import WAITING_SINCE, ActiveJob, Saved
@@ -34,7 +35,7 @@ from dovetail.model.event import (
     SUBMITTED,
     Event,
 )
-from dovetail.model.grant import FULL, Spots, load_of
+from dovetail.model.grant import FULL, Spot, Spots, load_of
 from dovetail.model.job import Job, Shape
 from dovetail.model.units import MINUTE
 from dovetail.model.view import JobView, Key, Policy, Reservation
@@ -74,6 +75,7 @@ class Core:
         "_round_due",
         "_seq",
         "_spares",
+        "_stirred",
         "_stuck",
         "_timers",
         "_tree",
@@ -116,8 +118,9 @@ class Core:
         self.queue = Queue(policy.order.key, policy.group or (_tenant if limited else None))
         self.jobs: dict[str, ActiveJob] = {}
         self.running: dict[str, ActiveJob] = {}
-        self.exits = Exits(self.room, self.running, self._exit_key)
-        self.used: dict[str, int] = {}
+        self.exits = Exits(self.room, self._exit_key)
+        self._stirred = self.exits.moved
+        self.used: dict[str, int] = defaultdict(int)
         self.arrived: list[ActiveJob] = []
         self.moved = False
         self.hopeful: list[Shape] | None = None
@@ -163,6 +166,8 @@ class Core:
         self.now = now
         self._calm = False
         self.number = number = self.number + 1
+        if len(self._stirred) > LONGEST_WAIT:
+            self.exits.settle()
         actions: list[Action] = []
         if self._owed:
             actions, self._owed = self._owed, actions
@@ -366,6 +371,8 @@ class Core:
         self._set_off(job, actions)
         self.number += 1
         self.decisions += 1
+        if len(self._stirred) > LONGEST_WAIT:
+            self.exits.settle()
         return _new(Step, (self.number, event[0], [event], True, actions))
 
     def _worth_asking(self, rests: ActiveJob | bool) -> bool:
@@ -447,14 +454,11 @@ class Core:
         tenant = job.tenant
         if self._tree:
             for name in self._line(tenant):
-                self.used[name] = self.used.get(name, 0) + held
+                self.used[name] += held
         else:
-            self.used[tenant] = self.used.get(tenant, 0) + held
+            self.used[tenant] += held
         if self._yields is not None:
-            moved = self.exits.moved
-            moved.append(job)
-            if len(moved) > LONGEST_WAIT:
-                self.exits.settle()
+            self._stirred.append(job)
 
     def _exit_key(self, job: ActiveJob) -> Key | None:
         """Where it stands among those who leave; nobody displaces one who may not be preempted."""
@@ -466,6 +470,7 @@ class Core:
     def leave(self, job: ActiveJob) -> None:
         """A job holds its spots no more."""
         del self.running[job.id]
+        job.turn = 0
         held = job.held
         tenant = job.tenant
         if self._tree:
@@ -474,7 +479,7 @@ class Core:
         else:
             self.used[tenant] -= held
         if self._yields is not None and job.exit is not None:  # else it is among them, or was never placed
-            self.exits.moved.append(job)
+            self._stirred.append(job)
 
     def within_limits(self, job: ActiveJob, more: int) -> bool:
         """Whether its tenant and all above may hold so much more."""
@@ -593,7 +598,7 @@ class Core:
                     self.queue.push(job, self.now)
                     self.arrived.append(job)
                 elif job.awaiting is not None and self._yields is not None:
-                    self.exits.moved.append(job)
+                    self._stirred.append(job)
         self._released(job_id, actions)
 
     def _released(self, job_id: str, actions: list[Action]) -> None:
@@ -613,7 +618,7 @@ class Core:
         job.settle(time)
         job.done, job.rate = fact
         if self._yields is not None:
-            self.exits.moved.append(job)
+            self._stirred.append(job)
         if self._until is not None:
             self._arm(job)
         self.moved = True
@@ -647,7 +652,7 @@ class Core:
             self.queue.push(job, self.now)
             self.arrived.append(job)
         elif self._yields is not None:
-            self.exits.moved.append(job)
+            self._stirred.append(job)
         self.moved = True
         self._rests = False
 
@@ -721,7 +726,7 @@ class Core:
             self.queue.push(job, self.now)
             self.arrived.append(job)
         elif self._yields is not None:
-            self.exits.moved.append(job)
+            self._stirred.append(job)
         self._arm(job)
         self.moved = True
 
@@ -767,7 +772,7 @@ class Core:
                 job.restore(saved)  # stopped and put back: nothing happened
                 job.turn = turn
                 if self._yields is not None:
-                    self.exits.moved.append(job)
+                    self._stirred.append(job)
                 continue
             if job.awaiting is not None:  # it had not started yet: only the grant changes
                 job.awaiting = None
@@ -790,20 +795,21 @@ class Core:
                 before[job] = saved
             if new is None and until is not None:
                 self._arm(job)
+        leaving = self._leaving()
         for job in growing:
-            blockers = self._blockers(job)
-            if blockers:  # what it grows into is not free yet: it stops and starts instead
-                self._releasing[job.id] = before[job][0]
+            if self._blockers(
+                job, leaving
+            ):  # what it grows into is not free yet: it stops and starts instead
+                self._releasing[job.id] = held = before[job][0]
+                for spot in held:
+                    leaving.setdefault(spot[0], []).append((job.id, spot))
                 job.stops += 1
                 actions.append(Stop(job.id, job.epoch, "moved"))
                 starting.append(job)
             else:
                 self._resize(job, before[job], actions)
-        leaving = {spot[0] for spots in self._releasing.values() for spot in spots}  # from these nodes
         for job in starting:
-            spots = cast("Spots", job.spots)
-            touches = spots[0][0] in leaving if len(spots) == 1 else any(spot[0] in leaving for spot in spots)
-            if (touches or job.id in self._releasing) and (blockers := self._blockers(job)):
+            if blockers := self._blockers(job, leaving):
                 job.awaiting = blockers
                 for other in blockers:
                     self._heirs.setdefault(other, []).append(job)
@@ -812,8 +818,8 @@ class Core:
 
     def _issue(self, job: ActiveJob, actions: list[Action]) -> None:
         """Its devices are free: start it."""
-        if job.awaiting is not None or job.started_at != self.now:
-            job.awaiting = None
+        job.awaiting = None
+        if job.started_at != self.now:  # it was given them earlier: its time begins now
             self.leave(job)
             job.begin(self.now, cast("Spots", job.spots), job.terms, job.held)
             self.enter(job)
@@ -843,24 +849,27 @@ class Core:
         if self._until is not None:
             self._arm(job)
 
-    def _blockers(self, job: ActiveJob) -> set[str]:
-        """Who still holds, on the way out, something that this job was given."""
-        return {
-            other
-            for other, spots in self._releasing.items()
-            if other == job.id
-            or any(
-                a[0] == b[0]
-                and (a[1] & b[1] or (b[3] and self._short(a[0], 3)) or (b[4] and self._short(a[0], 4)))
-                for a in cast("Spots", job.spots)
-                for b in spots
-            )
-        }
+    def _leaving(self) -> dict[int, list[tuple[str, Spot]]]:
+        """By node, what somebody on the way out still holds there."""
+        leaving: dict[int, list[tuple[str, Spot]]] = {}
+        for job_id, spots in self._releasing.items():
+            for spot in spots:
+                leaving.setdefault(spot[0], []).append((job_id, spot))
+        return leaving
 
-    def _short(self, node: int, what: int) -> bool:
-        """Whether the node lacks CPU (3) or memory (4) until those on their way out have gone."""
-        leaving = sum(spot[what] for spots in self._releasing.values() for spot in spots if spot[0] == node)
-        return (self.room.free_cpus(node) if what == 3 else self.room.free_memory(node)) < leaving
+    def _blockers(self, job: ActiveJob, leaving: Mapping[int, Sequence[tuple[str, Spot]]]) -> set[str]:
+        """Who still holds, on the way out, something that this job was given."""
+        found = {job.id} if job.id in self._releasing else set()
+        for spot in cast("Spots", job.spots):
+            node, devices = spot[0], spot[1]
+            for other, held in leaving.get(node, ()):
+                if (
+                    devices & held[1]
+                    or (held[3] and self.room.free_cpus(node) < sum(s[3] for _, s in leaving[node]))
+                    or (held[4] and self.room.free_memory(node) < sum(s[4] for _, s in leaving[node]))
+                ):
+                    found.add(other)
+        return found
 
     def _answer(self, answers: Iterable[Answer], actions: list[Action]) -> None:
         for answer in answers:
@@ -881,7 +890,7 @@ class Core:
                     self.queue.remove(job)
                     self.queue.push(job, self.now)
                 elif self._yields is not None:
-                    self.exits.moved.append(job)
+                    self._stirred.append(job)
 
     def fork(self) -> Core:
         """A core with the same state and future; what happens to one does not happen to the other."""

@@ -107,7 +107,7 @@ class Draft:
 
     def stop(self, job: JobView) -> None:
         """Take back all that a job holds; it waits again."""
-        mine = cast("ActiveJob", job)
+        mine: ActiveJob = job  # type: ignore[assignment]  # the core's own, handed out as a view
         core = self._core
         if mine.spots is None:
             raise PlanError(f"job {job.id} cannot be stopped: it does not run")

@@ -13,9 +13,8 @@ looked up when a question comes; who came and went in between costs nothing.
 from __future__ import annotations
 
 from bisect import insort
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from heapq import heapify, heappop, heappush
-from types import MappingProxyType
 from typing import TYPE_CHECKING, cast
 
 from dovetail.model.grant import Spots
@@ -33,7 +32,7 @@ Rungs = list[tuple[int, list[Key | None], list[tuple[Key, int]]]]  # wanted, val
 LONGEST_WAIT = 10_000  # who moved is kept alive by that: so many are enough
 
 Row = tuple[Key, int, int, "ActiveJob"]  # its key, minus its number, devices, the job
-Rows = list[tuple[int, Row | None]]  # of a job, by node; None where it never leaves for others
+Rows = tuple[tuple[int, Row | None], ...]  # of a job, by node; None where it never leaves for others
 Place = tuple[Key | None, Spots | None, Rows]  # a running job's key, where it runs, and its rows there
 
 
@@ -89,12 +88,11 @@ class Exits:
     __slots__ = (
         "_at",
         "_cuts",
+        "_key_of",
         "_ladders",
         "_looked",
-        "_place",
         "_room",
         "_rungs",
-        "_running",
         "_touched",
         "moved",
     )
@@ -102,12 +100,10 @@ class Exits:
     def __init__(
         self,
         room: Room,
-        running: Mapping[str, ActiveJob] = MappingProxyType({}),
-        place: Callable[[ActiveJob], Key | None] = lambda job: None,
+        key_of: Callable[[ActiveJob], Key | None] = lambda job: None,
     ) -> None:
         self._room = room
-        self._running = running
-        self._place = place  # the key of a running job; None: it never leaves for others
+        self._key_of = key_of  # of a running job; None: it never leaves for others
         self.moved: list[ActiveJob] = []  # who came, went or changed its place since the last question
         self._at: list[list[Row]] = [[] for _ in room.cluster.nodes]  # the first to leave first
         self._touched: set[int] = set()  # nodes that the ladders do not know yet
@@ -118,11 +114,12 @@ class Exits:
 
     def settle(self) -> None:
         """Look up where those who moved stand now."""
-        place, running, at, touched = self._place, self._running, self._at, self._touched
+        key_of, at, touched = self._key_of, self._at, self._touched
         for job in self.moved:
             old = job.exit
-            if running.get(job.id) is job:
-                key, spots = place(job), cast("Spots", job.spots)
+            if job.turn:
+                key, spots = key_of(job), job.spots
+                assert spots is not None
                 if old is not None:
                     if old[1] is spots and old[0] == key:
                         continue
@@ -132,7 +129,7 @@ class Exits:
                     row = (key, -job.seq, devices.bit_count(), job)
                     insort(at[node], row)
                     touched.add(node)
-                    job.exit = (key, spots, [(node, row)])
+                    job.exit = (key, spots, ((node, row),))
                 else:
                     job.exit = (key, spots, self.add(job, key))
             elif old is not None:
@@ -142,7 +139,7 @@ class Exits:
 
     def add(self, job: ActiveJob, key: Key | None) -> Rows:
         """A job runs now; a key of None says that it never leaves for others."""
-        rows: Rows = []
+        rows: list[tuple[int, Row | None]] = []
         for node, count in _counts(job.spots):
             self._touched.add(node)
             row = None
@@ -150,14 +147,15 @@ class Exits:
                 row = (key, -job.seq, count, job)
                 insort(self._at[node], row)
             rows.append((node, row))
-        return rows
+        return tuple(rows)
 
     def _remove(self, rows: Rows) -> None:
         """It does not run there any more."""
+        at, touched = self._at, self._touched
         for node, row in rows:
-            self._touched.add(node)
+            touched.add(node)
             if row is not None:
-                self._at[node].remove(row)
+                at[node].remove(row)
 
     def touch(self, node: int) -> None:
         """The node's capacity changed."""
@@ -317,16 +315,17 @@ class Exits:
             if mixed and room.kind_of(node) != kind:
                 continue
             have = free_count(node)
-            leaving = iter(at[node] if have >= 0 else ())
+            rows = iter(at[node] if have >= 0 else ())
             key = None  # all up to this one must leave; None: nobody need, or it would not help
             for want, known, heap in rungs:
-                while have < want:
-                    row = next(leaving, None)
-                    if row is None:
-                        key, have = None, want
-                        break
-                    key = row[0]
-                    have += row[2]
+                if have < want:
+                    for row in rows:
+                        have += row[2]
+                        if have >= want:
+                            key = row[0]
+                            break
+                    else:
+                        key = None
                 if known[node] != key:
                     known[node] = key
                     if key is not None:

@@ -33,6 +33,7 @@ def attained_service(
     the authors' simulator does.
     """
     thresholds = tuple(levels)
+    deepest = len(thresholds)
     by_time = service == "time"
 
     # A stage, a moment and a number in one integer: these are compared many times a job, and integers
@@ -55,13 +56,14 @@ def attained_service(
             if promote is None or not job.stage:
                 return None
             return max(now + 1, job.waiting_since + round(promote * job.executed_at(now)))
-        if job.stage >= len(thresholds) or not job.held:
+        level, held = job.stage, job.held
+        if level >= deepest or not held:
             return None
-        threshold = thresholds[job.stage]
+        threshold = thresholds[level]
         if by_time:
             threshold = threshold * job.shape.load // WHOLE
         left = threshold + job.forgiven - job.service_at(now)
-        return now + -(-left * WHOLE // job.held) if left > 0 else now + 1
+        return now + -(-left * WHOLE // held) if left > 0 else now + 1
 
     def stage(job: JobView, now: int) -> int:
         if job.spots is None:

@@ -36,8 +36,10 @@ def devices_of(spots: Spots) -> int:
 
 def load_of(spots: Spots) -> int:
     """Milli-GPUs held."""
-    if len(spots) == 1 and spots[0][2] > 0:
-        return spots[0][1].bit_count() * spots[0][2]
+    if len(spots) == 1:
+        _, devices, share, _, _ = spots[0]
+        if share > 0:
+            return devices.bit_count() * share
     return sum(devices.bit_count() * milli_of(share) for _, devices, share, _, _ in spots)
 
 

@@ -61,11 +61,12 @@ class Running:
         self.turns = -1  # when it comes into its next regime before that; -1: never
         self.epoch = 0
         self.spots: Spots | None = None
+        # It runs at rate 1 on what it asked for, whoever is beside it.
+        self.simple = job.fails_after is None and job.traits.profile is None and job.shape.exclusive
 
     # set when it first starts
     fails: int
     saved: int  # of what is done, as it was last checkpointed when it stopped
-    simple: bool  # runs at rate 1 on what it asked for, whoever is beside it
     # set whenever it starts
     live_at: int
     rate: float
@@ -121,7 +122,7 @@ class World:
         self.submit(job)
         run = self._jobs[job.id]
         run.epoch, run.done = held.epoch, held.done_at(now)
-        run.fails, run.saved, run.simple = 0, run.done, _simple(job)
+        run.fails, run.saved = 0, run.done
         if not started or held.spots is None:
             return
         run.spots, run.terms, run.load = held.spots, held.terms, load_of(held.spots)
@@ -208,14 +209,11 @@ class World:
         run.epoch = epoch
         run.spots = spots
         run.terms = terms
-        run.load = load = spots[0][1].bit_count() * spots[0][2] if len(spots) == 1 else load_of(spots)
-        if load < 0:  # a slice says which slots it takes
-            run.load = load = load_of(spots)
+        run.load = load = load_of(spots)
         run.since = run.live_at = now
         if epoch == 1:
             self.outcomes.start[run.row] = now
             run.fails = run.saved = 0
-            run.simple = _simple(job)
         else:
             restore = job.traits.checkpoint.restore
             run.live_at = now + restore
@@ -388,10 +386,6 @@ class World:
                 spots = run.spots
                 self._vacate(now, run)  # dead, it bothers no neighbour; it holds its devices till it is told
                 run.spots = spots
-
-
-def _simple(job: Job) -> bool:
-    return job.fails_after is None and job.traits.profile is None and job.shape.exclusive
 
 
 def _devices(spots: Spots | None) -> Iterable[tuple[int, int]]:
