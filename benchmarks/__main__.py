@@ -35,11 +35,20 @@ def _replay(policy: str, jobs: int, nodes: int) -> dict[str, Any]:
 
 
 def replay() -> Iterator[Figure]:
-    """A million jobs under each of five policies."""
+    """A million jobs under each of five policies.
+
+    A busy neighbour slows the loop and the replay unequally, by a quarter in bad moments. So what comes that
+    near to its limit, from either side, is measured three times, and the median counts.
+    """
     for policy, limit in REPLAY_LIMITS.items():
-        found = _replay(policy, 1_000_000, 812)
+        runs = [_replay(policy, 1_000_000, 812)]
+        if 0.75 < runs[0]["ratio"] / limit < 1.25:
+            runs += [_replay(policy, 1_000_000, 812) for _ in range(2)]
+        found = sorted(runs, key=lambda run: run["ratio"])[len(runs) // 2]
         took, loop = found["cpu_seconds"], found["yardstick"]
         note = f"{took:.1f} s, loop {loop:.1f} s, mean JCT {found['mean_jct']:,.0f} s"
+        if len(runs) > 1:
+            note += f"; of {', '.join(format(run['ratio'], '.2f') for run in runs)}"
         yield Figure(f"replay 1,000,000 jobs, {policy}", found["ratio"], limit, "x loop", note)
         yield Figure(f"memory of that, {policy}", found["megabytes"], MEMORY_LIMIT_MB, "MB")
 

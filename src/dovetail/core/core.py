@@ -8,12 +8,13 @@ given them meanwhile is started then, so stops come before starts whatever the e
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple, cast
 
 from dovetail.core.active import WAITING_SINCE, ActiveJob, Saved
 from dovetail.core.draft import ANYBODY, Draft, More, Note
 from dovetail.core.exits import LONGEST_WAIT, Exits
+from dovetail.core.handover import Handover, add_leaving
 from dovetail.core.queue import Queue
 from dovetail.core.room import Room
 from dovetail.core.timers import Timers
@@ -35,7 +36,7 @@ from dovetail.model.event import (
     SUBMITTED,
     Event,
 )
-from dovetail.model.grant import FULL, Spot, Spots, load_of
+from dovetail.model.grant import FULL, Spots, load_of, resizes, within
 from dovetail.model.job import Job, Shape
 from dovetail.model.units import MINUTE
 from dovetail.model.view import JobView, Key, Policy, Reservation
@@ -61,7 +62,7 @@ class Core:
         "_clocked",
         "_closed",
         "_draft",
-        "_heirs",
+        "_handover",
         "_limits",
         "_lines",
         "_needs",
@@ -69,7 +70,6 @@ class Core:
         "_order",
         "_owed",
         "_quantum",
-        "_releasing",
         "_rests",
         "_review_at",
         "_round_due",
@@ -136,8 +136,7 @@ class Core:
         self._round_due: int | None = None
         self._review_at: int | None = None
         self._timers = Timers(policy.quantum or MINUTE)
-        self._releasing: dict[str, Spots] = {}  # devices that a stopping job has not let go of yet
-        self._heirs: dict[str, list[ActiveJob]] = {}  # who was given them meanwhile
+        self._handover = Handover(self.room)
         self._rests: ActiveJob | bool = False
         self._clocked = policy.order.until is not None
         self.alarm: int | None = None  # call `handle` then, if nothing happens before
@@ -177,7 +176,7 @@ class Core:
             and self._welcomes == ANYBODY
             and rests is False
             and not now % quantum
-            and not self._releasing
+            and not self._handover.held
         )
         newcomers: list[Event] = []
         for event in events:
@@ -193,7 +192,7 @@ class Core:
                 self._apply(event, actions)
         if self._clocked:
             self._ring(now)
-        if gathers and self._releasing:
+        if gathers and self._handover.held:
             for event in newcomers:
                 self._submitted(event[4], event[3])
         elif gathers:
@@ -277,7 +276,7 @@ class Core:
             raise
         self.decisions += 1
         self.memory = draft.memory
-        if draft.displaces or self._releasing:
+        if draft.displaces or self._handover.held:
             self._enact(draft.touched, actions)
         else:
             for job in draft.touched:  # they waited, and start now
@@ -401,7 +400,7 @@ class Core:
     def wake(self, time: int) -> int:
         """When the core wants to hear of something that happens at `time`: then, or at the round's end."""
         quantum = self._quantum
-        if quantum is None or self._releasing:
+        if quantum is None or self._handover.held:
             return time
         return time + -time % quantum
 
@@ -546,7 +545,7 @@ class Core:
         job = self.jobs.get(job_id)
         if job is None or job.epoch != epoch:
             return  # word of an earlier start
-        if failure is None and job.spots is not None and not self._releasing:
+        if failure is None and job.spots is not None and not self._handover.held:
             self.leave(job)
             self.room.give(job.spots)
             del self.jobs[job_id]
@@ -575,7 +574,7 @@ class Core:
             del self.jobs[job_id]
             self.calendar.pop(job_id, None)
         self.moved = True
-        if self._releasing:
+        if self._handover.held:
             self._released(job_id, actions)
 
     def _stopped(self, job_id: str, epoch: int, kept: int, actions: list[Action]) -> None:
@@ -603,13 +602,8 @@ class Core:
 
     def _released(self, job_id: str, actions: list[Action]) -> None:
         """Devices that were still held are free: start those who wait for nothing else."""
-        if self._releasing.pop(job_id, None) is None:
-            return
-        for job in self._heirs.pop(job_id, ()):
-            if job.awaiting is not None and job_id in job.awaiting:
-                job.awaiting.discard(job_id)
-                if not job.awaiting:
-                    self._issue(job, actions)
+        for job in self._handover.let_go(job_id):
+            self._issue(job, actions)
 
     def _progressed(self, time: int, job_id: str, epoch: int, fact: tuple[int, float]) -> None:
         job = self.jobs.get(job_id)
@@ -637,7 +631,7 @@ class Core:
             self.room.give(spots)
             job.end(time)
             if job.awaiting is None:
-                self._releasing[job_id] = spots
+                self._handover.held[job_id] = spots
                 actions.append(Stop(job_id, job.epoch, "cancelled"))
             job.awaiting = None
         self.moved = True
@@ -671,7 +665,7 @@ class Core:
             job.end(self.now)
             job.stops += 1
             if job.awaiting is None:
-                self._releasing[job.id] = spots
+                self._handover.held[job.id] = spots
                 actions.append(Stop(job.id, job.epoch, "node lost"))
             job.awaiting = None
             self.queue.push(job, self.now)
@@ -780,39 +774,35 @@ class Core:
                     job.waiting_since = saved[WAITING_SINCE]
                 else:
                     starting.append(job)
-            elif new is None or not _resizes(old, new):
+            elif new is None or not resizes(old, new):
                 job.stops += 1
-                self._releasing[job.id] = old
+                self._handover.held[job.id] = old
                 actions.append(Stop(job.id, job.epoch, "preempted" if new is None else "moved"))
                 if new is not None:
                     starting.append(job)
-            elif _within(new, old):
-                if not _within(old, new):
-                    self._releasing[job.id] = old
+            elif within(new, old):
+                if not within(old, new):
+                    self._handover.held[job.id] = old
                 self._resize(job, saved, actions)
             else:
                 growing.append(job)
                 before[job] = saved
             if new is None and until is not None:
                 self._arm(job)
-        leaving = self._leaving()
+        leaving = self._handover.leaving()
         for job in growing:
-            if self._blockers(
-                job, leaving
-            ):  # what it grows into is not free yet: it stops and starts instead
-                self._releasing[job.id] = held = before[job][0]
-                for spot in held:
-                    leaving.setdefault(spot[0], []).append((job.id, spot))
+            old = before[job][0]
+            if self._handover.blockers(job, leaving):  # not free yet: it stops and starts instead
+                self._handover.held[job.id] = old
+                add_leaving(leaving, job.id, old)
                 job.stops += 1
                 actions.append(Stop(job.id, job.epoch, "moved"))
                 starting.append(job)
             else:
                 self._resize(job, before[job], actions)
         for job in starting:
-            if blockers := self._blockers(job, leaving):
-                job.awaiting = blockers
-                for other in blockers:
-                    self._heirs.setdefault(other, []).append(job)
+            if blockers := self._handover.blockers(job, leaving):
+                self._handover.wait(job, blockers)
             else:
                 self._issue(job, actions)
 
@@ -849,28 +839,6 @@ class Core:
         if self._until is not None:
             self._arm(job)
 
-    def _leaving(self) -> dict[int, list[tuple[str, Spot]]]:
-        """By node, what somebody on the way out still holds there."""
-        leaving: dict[int, list[tuple[str, Spot]]] = {}
-        for job_id, spots in self._releasing.items():
-            for spot in spots:
-                leaving.setdefault(spot[0], []).append((job_id, spot))
-        return leaving
-
-    def _blockers(self, job: ActiveJob, leaving: Mapping[int, Sequence[tuple[str, Spot]]]) -> set[str]:
-        """Who still holds, on the way out, something that this job was given."""
-        found = {job.id} if job.id in self._releasing else set()
-        for spot in cast("Spots", job.spots):
-            node, devices = spot[0], spot[1]
-            for other, held in leaving.get(node, ()):
-                if (
-                    devices & held[1]
-                    or (held[3] and self.room.free_cpus(node) < sum(s[3] for _, s in leaving[node]))
-                    or (held[4] and self.room.free_memory(node) < sum(s[4] for _, s in leaving[node]))
-                ):
-                    found.add(other)
-        return found
-
     def _answer(self, answers: Iterable[Answer], actions: list[Action]) -> None:
         for answer in answers:
             actions.append(answer)
@@ -898,7 +866,7 @@ class Core:
         twin.now, twin.number, twin.moved, twin.memory = self.now, self.number, self.moved, self.memory
         twin._review_at, twin._round_due, twin._seq = self._review_at, self._round_due, self._seq
         twin.calendar, twin.holds, twin.prices = dict(self.calendar), dict(self.holds), dict(self.prices)
-        twin._releasing, twin._closed = dict(self._releasing), dict(self._closed)
+        twin._closed = dict(self._closed)
         for spots, _ in self.holds.values():
             twin.room.take(spots)
         copies = {job_id: job.copy() for job_id, job in self.jobs.items()}
@@ -914,8 +882,7 @@ class Core:
                 twin.queue.push(job, self.now)
             if job.timer is not None:
                 twin._timers.set(job, job.timer[0])
-        for other, heirs in self._heirs.items():
-            twin._heirs[other] = [copies[job.id] for job in heirs if job.id in copies]
+        twin._handover.take_over(self._handover, copies)
         rests = self._rests
         twin._rests = rests if isinstance(rests, bool) else copies.get(rests.id, rests)
         twin._clocked, twin.alarm, twin.decisions = self._clocked, self.alarm, self.decisions
@@ -928,7 +895,7 @@ class Core:
 
     def stopping(self) -> Mapping[str, Spots]:
         """Jobs that were told to stop and have not, with the devices they still hold."""
-        return self._releasing
+        return self._handover.held
 
     def closed_nodes(self) -> Mapping[int, str]:
         """Nodes that take no work, and why."""
@@ -937,25 +904,6 @@ class Core:
 
 def _tenant(job: JobView) -> str:
     return job.tenant
-
-
-def _within(inner: Spots, outer: Spots) -> bool:
-    """Whether all of these spots are among those; a part of a device is within more of it."""
-    held: dict[int, list[tuple[int, int]]] = {}
-    for node, devices, share, _, _ in outer:
-        held.setdefault(node, []).append((devices, share))
-    return all(
-        any(
-            there & devices == devices and (share == most or 0 < share < most)
-            for there, most in held.get(node, ())
-        )
-        for node, devices, share, _, _ in inner
-    )
-
-
-def _resizes(old: Spots, new: Spots) -> bool:
-    """Growing or shrinking in place; anything else gives up and takes devices at once, and is a move."""
-    return _within(old, new) or _within(new, old)
 
 
 __all__ = ["Core", "Rent", "Step"]

@@ -70,9 +70,9 @@ def snapshot(core: Core) -> dict[str, Any]:
         "calendar": {job: [r.start, r.end, r.nodes] for job, r in core.calendar.items()},
         "holds": {owner: [spots, until] for owner, (spots, until) in core.holds.items()},
         "prices": list(core.prices.items()),
-        "releasing": core._releasing.copy(),
+        "releasing": core._handover.held.copy(),
         "closed": list(core._closed.items()),
-        "heirs": {other: [job.id for job in heirs] for other, heirs in core._heirs.items()},
+        "heirs": {other: [job.id for job in heirs] for other, heirs in core._handover.heirs.items()},
         "arrived": [job.id for job in core.arrived],
         "running": list(core.running),
         "jobs": [_job_to_json(job) for job in core.jobs.values()],
@@ -104,7 +104,7 @@ def restored(taken: Mapping[str, Any], cluster: Cluster, policy: Policy, seed: i
     core.holds = {owner: (_spots(spots), until) for owner, (spots, until) in taken["holds"].items()}
     core.prices = dict(taken["prices"])
     core._closed = dict(taken["closed"])
-    core._releasing = {job: _spots(spots) for job, spots in taken["releasing"].items()}
+    core._handover.held = {job: _spots(spots) for job, spots in taken["releasing"].items()}
     for spots, _ in core.holds.values():
         core.room.take(spots)
     jobs = {read["spec"]["id"]: _job_from_json(core, read) for read in taken["jobs"]}
@@ -118,7 +118,7 @@ def restored(taken: Mapping[str, Any], cluster: Cluster, policy: Policy, seed: i
         if (at := timers[job.id]) is not None:
             core._timers.set(job, at)
     for other, heirs in taken["heirs"].items():
-        core._heirs[other] = [jobs[job] for job in heirs if job in jobs]
+        core._handover.heirs[other] = [jobs[job] for job in heirs if job in jobs]
     rests = taken["rests"]
     core._rests = rests if isinstance(rests, bool) else jobs.get(rests, False)
     core._clocked, core.alarm = taken["clocked"], taken["alarm"]
@@ -161,7 +161,7 @@ def moved_to(
     for old, why in taken["closed"]:
         if (node := place.get(old)) is not None:
             core._closed[node] = why
-    core._releasing = {
+    core._handover.held = {
         job: spots for job, read in taken["releasing"].items() if (spots := there(_spots(read))) is not None
     }
     jobs = {read["spec"]["id"]: _job_from_json(core, read) for read in taken["jobs"]}
@@ -180,7 +180,7 @@ def moved_to(
                 core._arm(job)
             continue
         if job.awaiting is None:  # it starts anew once it has left
-            core._releasing[job.id] = spots or ()
+            core._handover.held[job.id] = spots or ()
             job.stops += 1
             stops.append(Stop(job.id, job.epoch, "moved"))
         job.end(core.now)
@@ -192,7 +192,7 @@ def moved_to(
             core.arrived.append(job)
             if core._order.turns_waiting:
                 core._arm(job)
-    core._releasing |= {job: spots for job, spots in (held or {}).items() if job not in core.running}
+    core._handover.held |= {job: spots for job, spots in (held or {}).items() if job not in core.running}
     for node in core._closed:
         core.room.close(node)
     core._turns = taken["turns"]

@@ -77,3 +77,22 @@ def slots_for(profile: str, free: int) -> int:
         if slots & free == slots:
             return slots
     return 0
+
+
+def within(inner: Spots, outer: Spots) -> bool:
+    """Whether all of these spots are among those; a part of a device is within more of it."""
+    held: dict[int, list[tuple[int, int]]] = {}
+    for node, devices, share, _, _ in outer:
+        held.setdefault(node, []).append((devices, share))
+    return all(
+        any(
+            there & devices == devices and (share == most or 0 < share < most)
+            for there, most in held.get(node, ())
+        )
+        for node, devices, share, _, _ in inner
+    )
+
+
+def resizes(old: Spots, new: Spots) -> bool:
+    """Growing or shrinking in place; anything else gives up and takes devices at once, and is a move."""
+    return within(old, new) or within(new, old)
