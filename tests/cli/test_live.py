@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
 import signal
@@ -16,26 +15,14 @@ from typing import Any
 
 import pytest
 import yaml
+from tests.client import fakeplane as fake
+from tests.client.fakeplane import Reply, a_job, problem
 from typer.testing import CliRunner, Result
 
 Dove = Callable[..., Result]
 DEADLINE = 60.0
 
 
-def loaded(name: str) -> Any:
-    """A helper of other tests, which are no package."""
-    if name not in sys.modules:
-        file = Path(__file__).parents[1] / "client" / f"{name}.py"
-        spec = importlib.util.spec_from_file_location(name, file)
-        assert spec is not None
-        assert spec.loader is not None
-        sys.modules[name] = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(sys.modules[name])
-    return sys.modules[name]
-
-
-fake = loaded("fakeplane")
-Reply, problem, a_job = fake.Reply, fake.problem, fake.a_job
 TOKEN = "dt_secret_of_the_test"
 
 

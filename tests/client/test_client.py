@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
 import socket
@@ -14,6 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.client import fakeplane as fake
+from tests.client.fakeplane import Reply, a_job, problem
 
 from dovetail.client.client import Client, overall
 from dovetail.client.connection import (
@@ -28,20 +29,6 @@ from dovetail.client.connection import (
 )
 from dovetail.model.errors import InputError
 
-
-def loaded(name: str) -> Any:
-    """A helper beside the tests, which are no package."""
-    if name not in sys.modules:
-        spec = importlib.util.spec_from_file_location(name, Path(__file__).with_name(f"{name}.py"))
-        assert spec is not None
-        assert spec.loader is not None
-        sys.modules[name] = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(sys.modules[name])
-    return sys.modules[name]
-
-
-fake = loaded("fakeplane")
-Reply, problem, a_job = fake.Reply, fake.problem, fake.a_job
 TOKEN = "dvt_secret_of_the_test"
 
 

@@ -15,6 +15,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.client import fakeplane as fake
+from tests.client.fakeplane import Reply, a_job
 
 from dovetail.client.client import Client
 from dovetail.client.executor import Executor, JobFailed
@@ -23,20 +25,6 @@ from dovetail.model.errors import InputError
 DEADLINE = 60.0
 HAS_CLOUDPICKLE = importlib.util.find_spec("cloudpickle") is not None
 
-
-def loaded(name: str) -> Any:
-    """A helper beside the tests, which are no package."""
-    if name not in sys.modules:
-        spec = importlib.util.spec_from_file_location(name, Path(__file__).with_name(f"{name}.py"))
-        assert spec is not None
-        assert spec.loader is not None
-        sys.modules[name] = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(sys.modules[name])
-    return sys.modules[name]
-
-
-fake = loaded("fakeplane")
-Reply, a_job = fake.Reply, fake.a_job
 
 WORK = """
 import os, signal, time

@@ -28,7 +28,10 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
+
+if TYPE_CHECKING:
+    from dovetail.control.store import Store
 
 PATIENCE = 120.0
 T = TypeVar("T")
@@ -48,9 +51,7 @@ def commanded(folder: Path, *words: str) -> Iterator[Any]:
     """A client of a plane that `dovetail up` started with these words; at the end nothing of it is left."""
     from dovetail import Client
 
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = free_port()
     state, log = folder / "state", folder / "up.log"
     command = [sys.executable, "-m", "dovetail.cli", "up", "--state", str(state), "--port", str(port), *words]
     with log.open("wb") as output, subprocess.Popen(command, stdout=output, stderr=output) as plane:
@@ -66,6 +67,21 @@ def commanded(folder: Path, *words: str) -> Iterator[Any]:
                     eventually(lambda: not list(client.jobs(active=True)), "the end of all jobs")
         finally:
             plane.terminate()
+
+
+@contextlib.contextmanager
+def stored(folder: Path, database: str | None = None, *, leads: bool = True) -> Iterator[Store]:
+    """A store as a plane has it that has just come up: its tables are made, and it leads."""
+    from dovetail.control.store import Store, url_of
+
+    made = Store(url_of(database, folder))
+    try:
+        made.migrate()
+        if leads:
+            made.lead("here")
+        yield made
+    finally:
+        made.close()
 
 
 # --- in the nursery, and in its planes --------------------------------------------------------------

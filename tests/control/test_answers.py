@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import importlib.util
-import sys
 from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.control import test_api as api
 
 from dovetail.control.answers import out_of_use
 from dovetail.control.quotas import Quotas
@@ -21,28 +20,14 @@ from dovetail.model.job import Job, Shape
 from dovetail.policies.table import POLICIES
 
 
-def loaded(name: str) -> Any:
-    """A helper beside the tests, which are no package."""
-    if name not in sys.modules:
-        spec = importlib.util.spec_from_file_location(name, Path(__file__).with_name(f"{name}.py"))
-        assert spec is not None
-        assert spec.loader is not None
-        sys.modules[name] = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(sys.modules[name])
-    return sys.modules[name]
-
-
-api = loaded("test_api")
-
-
 @pytest.fixture
-def live(tmp_path: Path) -> Iterator[Any]:
+def live(tmp_path: Path) -> Iterator[api.Live]:
     with api.living(tmp_path / "plane", api.FAST, "2x4:A100") as made:
         made.ask("PUT", "policy", "admin", {"name": "default"})
         yield made
 
 
-def refused(live: Any, who: str = "ann", path: str = "jobs", **request: object) -> str:
+def refused(live: api.Live, who: str = "ann", path: str = "jobs", **request: object) -> str:
     answer = live.ask("POST", path, who, {"run": "true", **request})
     assert answer.status == 422, answer
     assert answer.json["type"] == "/problems/never-fits"
@@ -65,7 +50,9 @@ def test_a_pretended_node_has_what_the_machine_has() -> None:
         ({"cpus": 90_000, "gpus": 1}, "CPUs"),
     ],
 )
-def test_more_than_the_machine_has_is_refused(live: Any, resources: dict[str, object], words: str) -> None:
+def test_more_than_the_machine_has_is_refused(
+    live: api.Live, resources: dict[str, object], words: str
+) -> None:
     for path in ("jobs", "plan"):
         assert words in refused(live, path=path, resources=resources)
 
@@ -73,7 +60,7 @@ def test_more_than_the_machine_has_is_refused(live: Any, resources: dict[str, ob
 # --- what the tenant may not have ---------------------------------------------------------------------
 
 
-def test_more_than_a_tenant_may_ever_hold_is_refused(live: Any) -> None:
+def test_more_than_a_tenant_may_ever_hold_is_refused(live: api.Live) -> None:
     for name, row in {
         "lab": {"quota": 1},
         "red": {"quota": 2, "parent": "lab", "borrow": 1},
@@ -91,7 +78,7 @@ def test_more_than_a_tenant_may_ever_hold_is_refused(live: Any) -> None:
     assert live.submit("ann", array="0-9", resources={"gpus": 2}), "each of an array may start"
 
 
-def test_when_a_quota_shrinks_why_says_so(live: Any) -> None:
+def test_when_a_quota_shrinks_why_says_so(live: api.Live) -> None:
     live.submit("bob", nodes=2, resources={"gpus": 4})
     job = live.submit("ann", resources={"gpus": 4})
     assert live.ask("PUT", "tenants/red", "admin", {"quota": 2}).status == 200
@@ -141,7 +128,7 @@ def test_half_a_gpu_counts_for_half() -> None:
 # --- what is out of use -------------------------------------------------------------------------------
 
 
-def test_why_and_plan_name_the_node_that_is_drained(live: Any) -> None:
+def test_why_and_plan_name_the_node_that_is_drained(live: api.Live) -> None:
     assert live.ask("POST", "nodes/n1/drain", "admin", {"reason": "a fan"}).status == 200
     first = live.submit("ann", resources={"gpus": 4})
     live.until(first, "running")
@@ -157,7 +144,7 @@ def test_why_and_plan_name_the_node_that_is_drained(live: Any) -> None:
     assert live.until(job, "running")
 
 
-def test_what_only_the_drained_node_could_hold_has_no_start_to_forecast(live: Any) -> None:
+def test_what_only_the_drained_node_could_hold_has_no_start_to_forecast(live: api.Live) -> None:
     assert live.ask("POST", "nodes/n1/drain", "admin").status == 200
     wanted = {"nodes": 2, "resources": {"gpus": 4}}
     job = live.submit("ann", **wanted)
@@ -189,7 +176,7 @@ def test_a_drained_node_that_would_not_help_is_no_remedy() -> None:
 # --- what is told of jobs that are over, or were not meant so -------------------------------------------
 
 
-def test_a_job_that_had_ended_is_shown_as_it_is_when_it_is_cancelled(live: Any) -> None:
+def test_a_job_that_had_ended_is_shown_as_it_is_when_it_is_cancelled(live: api.Live) -> None:
     over = live.submit("ann", resources={"gpus": 1})
     live.until(over, "running")
     live.engine.end(over)
@@ -200,7 +187,7 @@ def test_a_job_that_had_ended_is_shown_as_it_is_when_it_is_cancelled(live: Any) 
     assert answer == {"count": 1, "cancelled": [held], "already_over": [over], "unknown": ["zzzzzz"]}
 
 
-def test_the_lists_of_a_cancel_are_bounded(live: Any) -> None:
+def test_the_lists_of_a_cancel_are_bounded(live: api.Live) -> None:
     array = live.submit("ann", array="0-1499", hold=True)
     first = live.ask("POST", "jobs/cancel", "ann", {"ids": [array]})
     assert (first.json["count"], len(first.json["cancelled"])) == (1_500, 1_000)
@@ -213,13 +200,13 @@ def test_the_lists_of_a_cancel_are_bounded(live: Any) -> None:
     ("method", "path"),
     [("GET", "jobs/{}"), ("GET", "jobs/{}/why"), ("POST", "jobs/{}/cancel"), ("GET", "nodes/{}")],
 )
-def test_what_is_not_found_is_named(live: Any, method: str, path: str) -> None:
+def test_what_is_not_found_is_named(live: api.Live, method: str, path: str) -> None:
     answer = live.ask(method, path.format("k3v9qz"))
     assert answer.status == 404
     assert "'k3v9qz'" in answer.json["detail"]
 
 
-def test_the_policy_tells_what_is_in_force(live: Any) -> None:
+def test_the_policy_tells_what_is_in_force(live: api.Live) -> None:
     found = live.get("policy")
     assert (found["name"], found["default"]) == ("kueue", True)
     assert found["options"] == {"whole": True, "score": "pack"}
@@ -229,7 +216,7 @@ def test_the_policy_tells_what_is_in_force(live: Any) -> None:
     assert live.ask("PUT", "policy", "admin", {"name": "default"}).json == found
 
 
-def test_a_tenant_that_nobody_knows_is_noted(live: Any) -> None:
+def test_a_tenant_that_nobody_knows_is_noted(live: api.Live) -> None:
     live.ask("PUT", "tenants/lab", "admin", {})
     body = {"run": "true", "queue": "rde"}
     first = live.ask("POST", "jobs", "admin", body, {"Idempotency-Key": "k"})
@@ -243,13 +230,13 @@ def test_a_tenant_that_nobody_knows_is_noted(live: Any) -> None:
     assert live.ask("POST", "jobs", "ann", {"run": "true"}).json["notes"] == []
 
 
-def test_a_message_about_a_tenant_is_not_said_twice(live: Any) -> None:
+def test_a_message_about_a_tenant_is_not_said_twice(live: api.Live) -> None:
     problem = live.ask("PUT", "tenants/red", "admin", {"parent": "nosuch"}).json
     assert problem["detail"] == "parent: no tenant is named nosuch; make it first"
     assert problem["errors"] == [{"pointer": "/parent", "detail": "no tenant is named nosuch; make it first"}]
 
 
-def test_shared_devices_tell_whose_part_is_whose(live: Any) -> None:
+def test_shared_devices_tell_whose_part_is_whose(live: api.Live) -> None:
     half = {"resources": {"gpus": 1}, "gpu_share": 0.5}
     mine, other = live.submit("ann", **half), live.submit("bob", **half)
     for job in (mine, other):
@@ -263,7 +250,7 @@ def test_shared_devices_tell_whose_part_is_whose(live: Any) -> None:
     assert [place["gpus"] for place in plan["placement"]] == [0.5]
 
 
-def test_a_job_tells_what_it_asked_for_and_when_it_may_begin(live: Any) -> None:
+def test_a_job_tells_what_it_asked_for_and_when_it_may_begin(live: api.Live) -> None:
     job = live.submit("ann", begin="+2h", resources={"gpus": 1, "cpus": 0.5, "memory": "64MB"})
     shown = live.get(f"jobs/{job}", "ann")
     assert (shown["cpus"], shown["memory"]) == (0.5, 64 << 20)
@@ -274,7 +261,7 @@ def test_a_job_tells_what_it_asked_for_and_when_it_may_begin(live: Any) -> None:
     assert (plain["cpus"], plain["memory"], plain["begin_at"]) == (None, None, None)
 
 
-def test_waited_is_before_the_first_start_and_took_is_all_attempts(live: Any) -> None:
+def test_waited_is_before_the_first_start_and_took_is_all_attempts(live: api.Live) -> None:
     job = live.submit("ann", hold=True, resources={"gpus": 1})
     live.ask("POST", f"jobs/{job}/release", "ann")
     live.until(job, "running")

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import sqlalchemy as sa
 from prometheus_client.parser import text_string_to_metric_families
+from tests.control import harness
 
 from dovetail.control import tables
 from dovetail.control.api import watch
@@ -25,7 +25,7 @@ from dovetail.control.plane import Change, Stats
 from dovetail.control.queries import DAY, Filter, Queries, cut_to_room, from_cursor, to_cursor
 from dovetail.control.records import Attempt, Record
 from dovetail.control.states import State
-from dovetail.control.store import Batch, Deposed, Store, StoreError, url_of
+from dovetail.control.store import Batch, Deposed, Store, StoreError
 from dovetail.control.tokens import Caller
 from dovetail.model.errors import InputError, NeverFits, PlanError
 from dovetail.model.units import HOUR, SECOND
@@ -36,32 +36,11 @@ BOB = Caller("t2", "blue", "bob", "user")
 ALL = Filter()
 
 
-def loaded(name: str) -> Any:
-    """A module beside this one: tests are no package."""
-    spec = importlib.util.spec_from_file_location(f"control_{name}", Path(__file__).with_name(f"{name}.py"))
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-@pytest.fixture(scope="module")
-def databases() -> Iterator[Callable[[], str]]:
-    """Makes databases of a PostgreSQL of our own."""
-    harness: Any = loaded("harness")
-    with harness.postgres() as database:
-        yield database
-
-
 @pytest.fixture(params=["sqlite", "postgresql"])
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
-    database = request.getfixturevalue("databases")() if request.param == "postgresql" else None
-    made = Store(url_of(database, tmp_path))
-    made.migrate()
-    made.lead("here")
-    yield made
-    made.close()
+    database = request.getfixturevalue("database")() if request.param == "postgresql" else None
+    with harness.stored(tmp_path, database) as made:
+        yield made
 
 
 class Desk:

@@ -7,9 +7,7 @@ the same story; in the end every job that was acknowledged is over, once.
 
 from __future__ import annotations
 
-import importlib.util
 import shutil
-import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
@@ -22,6 +20,7 @@ import sqlalchemy as sa
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from tests.control import harness
 
 from dovetail.control import clock, metrics, tables
 from dovetail.control.plane import Plane, Settings, _Command
@@ -33,19 +32,6 @@ from dovetail.engines.launch import Exit, Launch, Report
 from dovetail.model.cluster import parse_cluster
 from dovetail.model.units import SECOND
 
-
-def loaded(name: str) -> Any:
-    """A helper beside the tests, which are no package."""
-    if name not in sys.modules:
-        spec = importlib.util.spec_from_file_location(name, Path(__file__).with_name(f"{name}.py"))
-        assert spec is not None
-        assert spec.loader is not None
-        sys.modules[name] = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(sys.modules[name])
-    return sys.modules[name]
-
-
-harness = loaded("harness")
 T = TypeVar("T")
 Key = tuple[str, int]
 ANN = Caller("ann", "team", "ann", "user")

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import socket
 from pathlib import Path
 
 import pytest
+from tests.control import harness
 
 from dovetail.control import serve as serving
 from dovetail.control.plane import Plane
@@ -14,10 +14,6 @@ from dovetail.model.errors import DovetailError
 
 
 def test_a_loop_that_fails_ends_the_plane(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-
     def broken(plane: Plane) -> None:
         raise ZeroDivisionError("a bug of a policy")
 
@@ -26,4 +22,4 @@ def test_a_loop_that_fails_ends_the_plane(tmp_path: Path, monkeypatch: pytest.Mo
 
     monkeypatch.setattr(serving, "_log_to", lambda path: None)
     with pytest.raises(DovetailError, match="a bug of a policy"):
-        serve(Wanted(folder=tmp_path / "state", port=port, virtual="1x2"), ready)
+        serve(Wanted(folder=tmp_path / "state", port=harness.free_port(), virtual="1x2"), ready)

@@ -12,15 +12,17 @@ import io
 import json
 import random
 import re
-import sys
 import time
 from collections.abc import Callable, Iterator
-from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 import pytest
 import sqlalchemy as sa
+from tests.control import harness
+from tests.control import test_api as api
+from tests.control import test_api_queries as queried
+from tests.control.test_api import Live, eventually, gpus
 
 from dovetail.control import tables
 from dovetail.control.answers import NodeState, Overview, fair_shares
@@ -34,7 +36,7 @@ from dovetail.control.prices import Prices, parts_of
 from dovetail.control.queries import Queries
 from dovetail.control.records import Attempt
 from dovetail.control.states import State
-from dovetail.control.store import Batch, Store, url_of
+from dovetail.control.store import Batch, Store
 from dovetail.control.tokens import Caller
 from dovetail.control.usage import Bins, Curve, use_over_time
 from dovetail.core.core import Core
@@ -50,21 +52,7 @@ BOB = Caller("t2", "blue", "bob", "user")
 CAT = Caller("t3", "green", "cat", "user")
 
 
-def beside(name: str) -> Any:
-    """A module beside this one: tests are no package."""
-    spec = spec_from_file_location(f"page_{name}", Path(__file__).with_name(f"{name}.py"))
-    assert spec is not None
-    assert spec.loader is not None
-    module = module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
-
-
-api, queried = beside("test_api"), beside("test_api_queries")
 Held = dict[tuple[int, int], list[tuple[str, int]]]  # by node and device
-gpus, eventually = api.gpus, api.eventually
-Live: TypeAlias = Any
 
 
 @pytest.fixture(scope="module")
@@ -90,20 +78,11 @@ def _tidy(request: pytest.FixtureRequest) -> Iterator[None]:
         assert made.ask("PUT", "prices", "admin", {}).status == 200
 
 
-@pytest.fixture(scope="module")
-def databases() -> Iterator[Callable[[], str]]:
-    with beside("harness").postgres() as database:
-        yield database
-
-
 @pytest.fixture(params=["sqlite", "postgresql"])
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
-    database = request.getfixturevalue("databases")() if request.param == "postgresql" else None
-    made = Store(url_of(database, tmp_path))
-    made.migrate()
-    made.lead("here")
-    yield made
-    made.close()
+    database = request.getfixturevalue("database")() if request.param == "postgresql" else None
+    with harness.stored(tmp_path, database) as made:
+        yield made
 
 
 @pytest.fixture
@@ -566,11 +545,9 @@ def test_an_attempt_on_several_types_is_split_by_its_devices(desk: Any, store: S
     assert parts_of(["A100", "V100"], placement, {"a": "A100"}) == {"A100": 0.5, "V100": 0.5}  # who knows
 
 
-def test_a_hundred_thousand_attempts_take_little(tmp_path: Path) -> None:
+@pytest.mark.parametrize("store", ["sqlite"], indirect=True)
+def test_a_hundred_thousand_attempts_take_little(store: Store) -> None:
     """One in ten was stopped once; a start every six seconds, half an hour each."""
-    store = Store(url_of(None, tmp_path))
-    store.migrate()
-    store.lead("here")
     first = queried.Desk(store).add(eligible_at=0, submitted_at=0, state=State.COMPLETED)
     new = {
         "id": "'x' || n", "seq": "n + 1", "tenant": "'t' || (n % 30)", "model": "'m' || (n % 7)",
@@ -606,7 +583,6 @@ def test_a_hundred_thousand_attempts_take_little(tmp_path: Path) -> None:
         began = time.process_time()
         Queries(store).report(ADMIN, by, 0, now, now, prices=Prices("USD", {"X0": 1.0}))
         assert time.process_time() - began < 4.0  # about 0.6
-    store.close()
 
 
 def test_use_is_asked_for_over_http(live: Live) -> None:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import random
 import signal
-import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -14,42 +12,17 @@ from typing import Any
 
 import pytest
 import sqlalchemy as sa
+from tests.control import harness
 
 from dovetail.control.election import KEY
 from dovetail.control.store import Batch, Deposed, Store, url_of
 
-
-def loaded(name: str) -> Any:
-    """A helper beside the tests, which are no package."""
-    if name not in sys.modules:
-        spec = importlib.util.spec_from_file_location(name, Path(__file__).with_name(f"{name}.py"))
-        assert spec is not None
-        assert spec.loader is not None
-        sys.modules[name] = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(sys.modules[name])
-    return sys.modules[name]
-
-
-harness = loaded("harness")
 KILLS = 20
 NAMES = ("one", "two")
 
 
 @pytest.fixture(scope="module")
-def database() -> Iterator[Callable[[], str]]:
-    try:
-        server = harness.postgres()
-        made = server.__enter__()
-    except (OSError, LookupError) as error:
-        if os.environ.get("CI") == "true":
-            raise
-        pytest.skip(f"no PostgreSQL can be started here: {error}")
-    yield made
-    server.__exit__(None, None, None)
-
-
-@pytest.fixture(scope="module")
-def nursery() -> Iterator[Any]:
+def nursery() -> Iterator[harness.Nursery]:
     with harness.nursed() as made:
         yield made
 
@@ -69,12 +42,12 @@ def leader(folder: Path) -> str:
     return found
 
 
-def boot(nursery: Any, folder: Path, name: str, url: str, **more: Any) -> None:
+def boot(nursery: harness.Nursery, folder: Path, name: str, url: str, **more: Any) -> None:
     nursery.boot(name, folder, database=url, port=1 + NAMES.index(name), snapshots=40, **more)
 
 
 def test_the_other_takes_over_and_nothing_is_lost(
-    database: Callable[[], str], nursery: Any, tmp_path: Path
+    database: Callable[[], str], nursery: harness.Nursery, tmp_path: Path
 ) -> None:
     url, pick = database(), random.Random(30)
     driver = harness.Driver(tmp_path, harness.Line(tmp_path, NAMES), seed=31, most=10)
@@ -138,7 +111,7 @@ def state_of(url: str, job: str) -> str:
 
 
 def test_a_deposed_leader_cannot_write_nor_hide_the_end_of_a_job(
-    database: Callable[[], str], nursery: Any, tmp_path: Path
+    database: Callable[[], str], nursery: harness.Nursery, tmp_path: Path
 ) -> None:
     url = database()
     boot(nursery, tmp_path, "one", url)
@@ -171,7 +144,7 @@ def test_a_deposed_leader_cannot_write_nor_hide_the_end_of_a_job(
 
 
 def test_a_plane_that_is_cut_off_from_its_database_comes_back(
-    database: Callable[[], str], nursery: Any, tmp_path: Path
+    database: Callable[[], str], nursery: harness.Nursery, tmp_path: Path
 ) -> None:
     url = database()
     boot(nursery, tmp_path, "one", url)

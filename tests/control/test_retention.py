@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from tests.control import harness
 
 from dovetail.control.records import Record
 from dovetail.control.retention import prune
@@ -33,16 +34,13 @@ def folder(tmp_path: Path) -> Path:
         "runs": State.RUNNING,
         "busy": State.COMPLETED,
     }
-    store = Store(url_of(None, folder))
-    store.migrate()
-    store.lead("here")
     ends = {"late": 100 * SECOND, "runs": None}
     records = [
         Record(id=name, seq=at, request="r", state=state, ended_at=ends.get(name, SECOND))
         for at, (name, state) in enumerate(states.items())
     ]
-    store.commit(Batch(requests=[{"id": "r", "body": '{"run": "x"}', "workdir": ""}], added=records))
-    store.close()
+    with harness.stored(folder) as store:
+        store.commit(Batch(requests=[{"id": "r", "body": '{"run": "x"}', "workdir": ""}], added=records))
     for name in (*states, "stranger"):
         for part in ("attempts", "checkpoints"):
             (folder / part / name / "1" / "run").mkdir(parents=True)

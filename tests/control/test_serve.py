@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.control import harness
 
 from dovetail.control.serve import Wanted, serve
 from dovetail.model.errors import DovetailError
@@ -15,10 +16,7 @@ from dovetail.model.errors import DovetailError
 @pytest.fixture
 def port() -> int:
     """One that is free, as far as one can know."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        number: int = probe.getsockname()[1]
-    return number
+    return harness.free_port()
 
 
 def failed(wanted: Wanted) -> str:

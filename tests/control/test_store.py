@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import signal
 import subprocess
@@ -16,6 +15,7 @@ import pytest
 import sqlalchemy as sa
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
+from tests.control import harness
 
 from dovetail.control import tables
 from dovetail.control.plane import Plane
@@ -24,33 +24,7 @@ from dovetail.control.serve import Wanted, plane_up
 from dovetail.control.store import BadStore, Store, StoreError, url_of
 from dovetail.control.tokens import Caller
 
-
-def loaded(name: str) -> Any:
-    """A helper beside the tests, which are no package."""
-    if name not in sys.modules:
-        spec = importlib.util.spec_from_file_location(name, Path(__file__).with_name(f"{name}.py"))
-        assert spec is not None
-        assert spec.loader is not None
-        sys.modules[name] = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(sys.modules[name])
-    return sys.modules[name]
-
-
-harness = loaded("harness")
 ANN = Caller("ann", "team", "ann", "user")
-
-
-@pytest.fixture(scope="module")
-def database() -> Iterator[Callable[[], str]]:
-    try:
-        server = harness.postgres()
-        made = server.__enter__()
-    except (OSError, LookupError) as error:
-        if os.environ.get("CI") == "true":
-            raise
-        pytest.skip(f"no PostgreSQL can be started here: {error}")
-    yield made
-    server.__exit__(None, None, None)
 
 
 # --- migrations --------------------------------------------------------------------------------------

@@ -2,45 +2,24 @@
 
 from __future__ import annotations
 
-import importlib.util
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
+from tests.control import harness
 
-from dovetail.control.store import Store, url_of
+from dovetail.control.store import Store
 from dovetail.control.tokens import ROLES, Caller, LastAdmin, Tokens, first_token, hash_of
 from dovetail.model.errors import InputError
 from dovetail.model.units import SECOND
 
 
-def loaded(name: str) -> Any:
-    """A module beside this one: tests are no package."""
-    spec = importlib.util.spec_from_file_location(f"control_{name}", Path(__file__).with_name(f"{name}.py"))
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-@pytest.fixture(scope="module")
-def databases() -> Iterator[Callable[[], str]]:
-    """Makes databases of a PostgreSQL of our own."""
-    harness: Any = loaded("harness")
-    with harness.postgres() as database:
-        yield database
-
-
 @pytest.fixture(params=["sqlite", "postgresql"])
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
-    database = request.getfixturevalue("databases")() if request.param == "postgresql" else None
-    made = Store(url_of(database, tmp_path))
-    made.migrate()
-    yield made
-    made.close()
+    database = request.getfixturevalue("database")() if request.param == "postgresql" else None
+    with harness.stored(tmp_path, database, leads=False) as made:
+        yield made
 
 
 def test_a_token_opens_what_it_was_made_for(store: Store) -> None:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import importlib.util
 from pathlib import Path
-from types import ModuleType
 
 import pytest
+from tests.traces import recalibrate
 
 from dovetail.model.errors import BadOption, UnknownName
 from dovetail.model.units import SECOND, WHOLE
@@ -116,18 +115,8 @@ def test_what_cannot_be_generated() -> None:
 
 
 def test_the_tables_come_from_the_shipped_traces() -> None:
-    script = _recalibrate()
-    for made, found in ((PHILLY, script.philly()), (ITP, script.itp())):
+    for made, found in ((PHILLY, recalibrate.philly()), (ITP, recalibrate.itp())):
         mix = {name: {size // WHOLE: n for size, n in sizes.items()} for name, sizes in made.mix.items()}
         assert mix == found["mix"]
         assert made.quantiles == found["quantiles"]
         assert (made.hours, made.days) == (found["hours"], found["days"])
-
-
-def _recalibrate() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("recalibrate", Path(__file__).parent / "recalibrate.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
