@@ -89,8 +89,7 @@ def stored(folder: Path, database: str | None = None, *, leads: bool = True) -> 
 
 def nursery() -> None:
     """Fork a plane for each line that asks for one; say when it is born and when it is dead."""
-
-    _migrate_once()
+    _warm_up()
     hears, says = os.dup(0), os.dup(1)
     os.dup2(os.open(os.devnull, os.O_RDWR), 0)
     os.dup2(2, 1)
@@ -132,16 +131,23 @@ def nursery() -> None:
                 say(event="born", name=spec["name"], pid=pid)
 
 
-def _migrate_once() -> None:
-    """Have everything imported that the first plane would need."""
+def _warm_up() -> None:
+    """Be a plane for a moment: whatever that imports and makes once, those that are forked have already."""
     import tempfile
 
-    from dovetail.control.store import Store
+    from dovetail.control.request import parse_request
+    from dovetail.control.serve import Wanted, plane_up
+    from dovetail.policies.table import POLICIES as KNOWN
 
+    with contextlib.suppress(ImportError):
+        import psycopg  # noqa: F401
     with tempfile.TemporaryDirectory() as folder:
-        store = Store(f"sqlite:///{folder}/x.db")
-        store.migrate()
-        store.close()
+        parse_request(body("short", Path(folder)))
+        for name, options in POLICIES:
+            KNOWN.make(name, **options)
+        with plane_up(Wanted(folder=Path(folder), virtual="2x4:A100", port=1)):
+            pass
+    assert threading.active_count() == 1, threading.enumerate()  # a thread does not live through a fork
 
 
 def _be_a_plane(spec: Mapping[str, Any]) -> None:

@@ -33,7 +33,7 @@ def test_two_hundred_kills_lose_nothing(tmp_path: Path) -> None:
             if fault is not None:
                 by_itself += nursery.dead("plane", 1.5)
             elif way < 0.5:
-                time.sleep(pick.random() * 0.25)  # while it wakes up
+                time.sleep(pick.random() * 0.15)  # while it wakes up
             else:
                 line = harness.Line(tmp_path)
                 line.ask(do="leads")
