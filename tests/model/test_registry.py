@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Mapping, Sequence
+from decimal import Decimal
+from fractions import Fraction
+from pathlib import Path
 from typing import Any, Literal, Optional
 
 import pytest
 
+from dovetail.model import registry
 from dovetail.model.errors import BadOption, InputError, UnknownName
 from dovetail.model.registry import Registry, read_option
 
@@ -23,6 +27,22 @@ def test_names_are_made_on_first_use() -> None:
     assert TABLE.make("fraction", numerator=3) == 3
     with pytest.raises(ModuleNotFoundError):
         TABLE.factory("gone")
+
+
+def test_a_plug_in_adds_names_and_takes_none_of_ours(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "mine-1.dist-info").mkdir()
+    (tmp_path / "mine-1.dist-info" / "METADATA").write_text("Name: mine\nVersion: 1\n")
+    points = "[dovetail.tests.none]\ndecimal = decimal:Decimal\nfraction = decimal:Decimal\n"
+    (tmp_path / "mine-1.dist-info" / "entry_points.txt").write_text(points)
+    monkeypatch.syspath_prepend(tmp_path)
+    assert TABLE.names() == ["count", "decimal", "fraction", "gone"]
+    assert TABLE.make("decimal", value="1.50") == Decimal("1.50")
+    assert TABLE.factory("fraction") is Fraction
+
+
+def test_our_own_names_are_found_without_a_look_at_what_is_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(registry, "entry_points", lambda **_: pytest.fail("asked"))
+    assert TABLE.make("fraction", numerator=3) == 3
 
 
 def test_an_unknown_name_brings_a_hint() -> None:

@@ -27,10 +27,14 @@ class Registry(Generic[T]):
         return sorted(self._all())
 
     def factory(self, name: str) -> Callable[..., T]:
-        paths = self._all()
-        if name not in paths:
-            raise UnknownName(self.kind, name, paths)
-        module, _, attribute = paths[name].partition(":")
+        """What makes the thing of that name. What is installed is asked only for a name that is not ours."""
+        path = self.paths.get(name)
+        if path is None:
+            paths = self._all()
+            if name not in paths:
+                raise UnknownName(self.kind, name, paths)
+            path = paths[name]
+        module, _, attribute = path.partition(":")
         return cast("Callable[..., T]", getattr(importlib.import_module(module), attribute))
 
     def options(self, name: str) -> Mapping[str, inspect.Parameter]:
