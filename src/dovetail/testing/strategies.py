@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import Any
 
 from hypothesis import strategies as st
@@ -21,6 +22,27 @@ from dovetail.model.units import GIB, SECOND
 from dovetail.sim.world import Incident
 
 TENANTS = ("red", "blue")
+
+# What does not depend on the world is made once: to make a strategy takes longer than to draw from it.
+_YES = st.booleans()
+_SIZE, _MANY = st.integers(1, 8), st.integers(1, 16)
+_UP_TO_3, _UP_TO_4, _UP_TO_7 = st.integers(0, 3), st.integers(0, 4), st.integers(0, 7)
+_WEIGHT = st.sampled_from((1.0, 2.0))
+_SPEEDS: st.SearchStrategy[dict[str, float]] = st.sampled_from(
+    ({}, {"A100": 2.0}, {"V100": 0.5, "A100": 1.25})
+)
+_SPLIT, _USE, _HURT = (
+    st.sampled_from((1.0, 1.5)),
+    st.sampled_from((0.4, 0.5, 1.0)),
+    st.sampled_from((0.0, 0.1)),
+)
+_ODD = st.sampled_from(("", "", "part", "wide", "cpu", "slice"))
+_MILLI = st.sampled_from((250, 500, 600))
+_SLICE = st.sampled_from(("1g", "3g"))
+_WORK = st.one_of(st.integers(1, 600).map(lambda s: s * SECOND), st.integers(1, 4_000 * SECOND))
+_ARRIVAL = st.sampled_from((0, 0, 1, 10, 60, 61, 120, 300, 1_000))
+_TENANT, _USER = st.sampled_from(TENANTS), st.sampled_from(("ann", "bob"))
+_TWO, _PRIORITY = st.integers(1, 2), st.integers(0, 2)
 
 
 @dataclass(frozen=True)
@@ -46,18 +68,18 @@ class Scene:
 @st.composite
 def clusters(draw: st.DrawFn, *, typed: bool = True, tenants: bool = True, bounded: bool = False) -> Cluster:
     """One to four nodes of one to eight GPUs; sometimes of two types, sometimes shared by two tenants."""
-    names = ("V100", "A100") if typed and draw(st.booleans()) else ("gpu",)
-    equal = draw(st.booleans())
-    size = draw(st.integers(1, 8))
+    names = ("V100", "A100") if typed and draw(_YES) else ("gpu",)
+    equal = draw(_YES)
+    size = draw(_SIZE)
     nodes = []
     for i in range(draw(st.integers(1, 4))):
-        gpus = size if equal else draw(st.integers(1, 8))
+        gpus = size if equal else draw(_SIZE)
         node = Node(f"n{i}", gpus, KNOWN_TYPES[draw(st.sampled_from(names))])
-        if bounded and draw(st.booleans()):
-            node = replace(node, cpus=1_000 * draw(st.integers(1, 16)), memory=GIB * draw(st.integers(1, 16)))
+        if bounded and draw(_YES):
+            node = replace(node, cpus=1_000 * draw(_MANY), memory=GIB * draw(_MANY))
         nodes.append(node)
     total = sum(node.gpus for node in nodes)
-    shared = tenants and draw(st.booleans())
+    shared = tenants and draw(_YES)
     return Cluster(tuple(nodes), tenants=draw(_tenants(total)) if shared else {})
 
 
@@ -69,11 +91,12 @@ def _tenants(draw: st.DrawFn, total: int) -> dict[str, Tenant]:
     for name in TENANTS:
         quota = draw(st.integers(0, left))
         left -= quota
-        limit = total if draw(st.booleans()) else None
-        made[name] = Tenant(name, "department", draw(st.sampled_from((1.0, 2.0))), quota, limit=limit)
+        limit = total if draw(_YES) else None
+        made[name] = Tenant(name, "department", draw(_WEIGHT), quota, limit=limit)
     return made
 
 
+@cache
 def checkpoints() -> st.SearchStrategy[Checkpoint]:
     """Free stops mostly; else stops that cost time, work or both."""
     seconds = st.sampled_from((0, 1, 7)).map(lambda s: s * SECOND)
@@ -82,14 +105,15 @@ def checkpoints() -> st.SearchStrategy[Checkpoint]:
     return st.one_of(st.just(Checkpoint()), costly)
 
 
+@cache
 @st.composite
 def profiles(draw: st.DrawFn) -> Profile:
     """Speeds that answer to type, placement, count and neighbours."""
     return Profile(
-        speeds=draw(st.sampled_from(({}, {"A100": 2.0}, {"V100": 0.5, "A100": 1.25}))),
-        split=draw(st.sampled_from((1.0, 1.5))),
-        use=draw(st.sampled_from((0.4, 0.5, 1.0))),
-        hurt=draw(st.sampled_from((0.0, 0.1))),
+        speeds=draw(_SPEEDS),
+        split=draw(_SPLIT),
+        use=draw(_USE),
+        hurt=draw(_HURT),
     )
 
 
@@ -100,17 +124,15 @@ def shapes(draw: st.DrawFn, cluster: Cluster, *, plain: bool = False) -> Shape:
     wanted = draw(st.one_of(st.sampled_from((1, 1, 2, 4, 8)), st.integers(1, largest)))
     types = draw(st.sampled_from([(), *((kind.name,) for kind in cluster.types)]))
     shape = gang(min(wanted, largest), types)
-    odd = [] if plain else draw(st.sampled_from(("", "", "part", "wide", "cpu", "slice")))
+    odd = [] if plain else draw(_ODD)
     if odd == "part":
-        shape = replace(shape, tasks=1, milli=draw(st.sampled_from((250, 500, 600))))
+        shape = replace(shape, tasks=1, milli=draw(_MILLI))
     elif odd == "wide":
         shape = replace(shape, tasks=max(1, shape.tasks // 2), each=2)
     elif odd == "cpu":
-        shape = replace(shape, cpus=1_000 * draw(st.integers(0, 4)), memory=GIB * draw(st.integers(0, 4)))
+        shape = replace(shape, cpus=1_000 * draw(_UP_TO_4), memory=GIB * draw(_UP_TO_4))
     elif odd == "slice":
-        shape = replace(
-            shape, tasks=draw(st.integers(1, 2)), slice=draw(st.sampled_from(("1g", "3g"))), types=()
-        )
+        shape = replace(shape, tasks=draw(_TWO), slice=draw(_SLICE), types=())
     room = Room(cluster)
     while room.best(shape) is None:  # the smallest that is left always fits: one GPU of any type
         shape = gang(shape.tasks // 2) if shape.tasks > 1 else gang(1)
@@ -121,28 +143,28 @@ def shapes(draw: st.DrawFn, cluster: Cluster, *, plain: bool = False) -> Shape:
 def jobs(draw: st.DrawFn, cluster: Cluster, number: int, *, plain: bool = False, exact: bool = False) -> Job:
     """One job; `exact`: its estimate is the truth, and stopping it costs nothing."""
     shape = draw(shapes(cluster, plain=plain))
-    work = draw(st.one_of(st.integers(1, 600).map(lambda s: s * SECOND), st.integers(1, 4_000 * SECOND)))
+    work = draw(_WORK)
     traits = Traits()
     if not exact:
         shares = bool(shape.slice) or shape.milli < 1_000
-        profile = draw(profiles()) if shares or draw(st.integers(0, 3)) == 0 else None
-        elastic = shape.plain and draw(st.integers(0, 3)) == 0
+        profile = draw(profiles()) if shares or draw(_UP_TO_3) == 0 else None
+        elastic = shape.plain and draw(_UP_TO_3) == 0
         traits = Traits(
             least=draw(st.integers(1, shape.tasks)) if elastic else None,
-            most=shape.tasks + draw(st.integers(0, 4)) if elastic else None,
+            most=shape.tasks + draw(_UP_TO_4) if elastic else None,
             checkpoint=draw(checkpoints()),
             profile=profile or (Profile() if elastic else None),
-            preemptible=draw(st.integers(0, 7)) > 0,
+            preemptible=draw(_UP_TO_7) > 0,
         )
     return Job(
         id=f"j{number}",
-        arrived_at=draw(st.sampled_from((0, 0, 1, 10, 60, 61, 120, 300, 1_000))) * SECOND,
+        arrived_at=draw(_ARRIVAL) * SECOND,
         shape=shape,
         work=work,
         estimate=work if exact else draw(st.sampled_from((work, work, 2 * work, work // 2 + 1))),
-        tenant=draw(st.sampled_from(TENANTS)) if cluster.tenants else "",
-        user=draw(st.sampled_from(("ann", "bob"))),
-        priority=draw(st.integers(0, 2)),
+        tenant=draw(_TENANT) if cluster.tenants else "",
+        user=draw(_USER),
+        priority=draw(_PRIORITY),
         traits=traits,
     )
 
