@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import pytest
 from tests.control import harness
 
 from dovetail.client.client import Client
@@ -19,6 +20,7 @@ from dovetail.client.client import Client
 KILLS = 200
 
 
+@pytest.mark.long(75)
 def test_two_hundred_kills_lose_nothing(tmp_path: Path) -> None:
     """Some at a random moment, some while it wakes up, some inside a commit or an order to the engine."""
     pick = random.Random(20)
@@ -54,6 +56,7 @@ def test_two_hundred_kills_lose_nothing(tmp_path: Path) -> None:
     assert found["eras"] > 1, found
 
 
+@pytest.mark.long(15)
 def test_the_real_command_is_killed_and_started_again(tmp_path: Path) -> None:
     """The same through `dovetail up` and HTTP; the client asks again by itself until it is answered."""
     folder, port, pick = tmp_path / "state", harness.free_port(), random.Random(40)

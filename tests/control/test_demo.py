@@ -24,6 +24,7 @@ def rows_of(plane: Plane) -> list[Any]:
         return list(connection.execute(sa.select(tables.jobs).order_by(tables.jobs.c.seq)))
 
 
+@pytest.mark.long(43)
 def test_the_demo_plays_to_its_end_and_shows_what_it_promises(tmp_path: Path) -> None:
     with plane_up(Wanted(folder=tmp_path / "state", virtual="2x4:A100", port=0)) as up:
         start_demo(up)

@@ -48,6 +48,7 @@ def typed(*words: str) -> Result:
     return CliRunner().invoke(app, ["fidelity", *words])
 
 
+@pytest.mark.long(185)
 def test_mean_within_3_percent_and_every_job_within_10_under_fifo_srtf_and_tiresias() -> None:
     jobs = load_trace(str(mixed_workload())).jobs
     entries, notes = entries_of(jobs, DEFAULT_CLUSTER, DEFAULT_SCALE)
@@ -165,9 +166,10 @@ def processes_of(folder: Path) -> list[str]:
     return found
 
 
+@pytest.mark.long(10)
 def test_the_command_answers_first_and_then_shows_each_job(tmp_path: Path) -> None:
     (tmp_path / "four.csv").write_text(FOUR)
-    words = (str(tmp_path / "four.csv"), "--virtual", "1x4", "--policies", "fifo,srtf", "--time-scale", "30")
+    words = (str(tmp_path / "four.csv"), "--virtual", "1x4", "--policies", "fifo,srtf", "--time-scale", "50")
     result = typed(*words, "--jobs-out", str(tmp_path / "jobs.csv"))
 
     assert result.exit_code == 0, result.output

@@ -46,6 +46,7 @@ def boot(nursery: harness.Nursery, folder: Path, name: str, url: str, **more: An
     nursery.boot(name, folder, database=url, port=1 + NAMES.index(name), snapshots=40, **more)
 
 
+@pytest.mark.long(15)
 def test_the_other_takes_over_and_nothing_is_lost(
     database: Callable[[], str], nursery: harness.Nursery, tmp_path: Path
 ) -> None:

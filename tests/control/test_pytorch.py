@@ -51,6 +51,7 @@ def steps_in(text: str) -> list[int]:
     return [int(step) for step in re.findall(r"^step (\d+) ", text, re.MULTILINE)]
 
 
+@pytest.mark.long(25)
 def test_a_preempted_training_goes_on_where_it_saved_and_does_every_step_once(client: Client) -> None:
     training = client.submit(
         "examples/train.yaml",

@@ -301,6 +301,7 @@ def session(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Session
         made.down()
 
 
+@pytest.mark.long(10)
 @pytest.mark.parametrize("page", [page for page in PAGES if any(map(runs, blocks(page)))])
 def test_what_is_shown_is_what_happens(page: str, session: Session) -> None:
     """The blocks of a page run in their order, in one folder; the programs of a page share their names."""
