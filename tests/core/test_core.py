@@ -12,7 +12,7 @@ from dovetail.mechanisms.order import arrival
 from dovetail.model.action import Start, Stop
 from dovetail.model.cluster import Cluster, GpuType, Node
 from dovetail.model.errors import DovetailError, NeverFits, PlanError
-from dovetail.model.event import CANCELLED, FAILED, FINISHED, NODE_LOST, STOPPED, SUBMITTED, Event
+from dovetail.model.event import CANCELLED, FAILED, FINISHED, NODE_LOST, PROGRESSED, STOPPED, SUBMITTED, Event
 from dovetail.model.grant import Spots, Terms
 from dovetail.model.job import Checkpoint, Job, Traits
 from dovetail.model.units import SECOND
@@ -65,6 +65,23 @@ def moves_at_10(view: View) -> Plan:
     elif view.now < 10 * SECOND:
         plan.review_at = 10 * SECOND
     return plan
+
+
+def moves_when_slow(view: View) -> Plan:
+    plan = fill(view)
+    mine = view.running.get("a")
+    if mine is not None and mine.rate < 1:
+        plan.shift(mine, ON_1)
+    return plan
+
+
+def test_who_is_moved_at_the_instant_it_started_begins_anew() -> None:
+    """Its rate was one of the place it left, and a restart takes its time."""
+    core = Core(TWO_NODES, Scripted(moves_when_slow))
+    told(core, 0, submitted(job("a", seconds=100, traits=Traits(checkpoint=Checkpoint(restore=7 * SECOND)))))
+    assert isinstance(told(core, 0, (PROGRESSED, "a", 1, (0, 0.5))).actions[0], Stop)
+    assert told(core, 0, (STOPPED, "a", 1, 0)).actions == [Start("a", 2, ON_1, core.jobs["a"].terms)]
+    assert core.jobs["a"].done_at(17 * SECOND) == 10 * SECOND
 
 
 def test_word_of_an_earlier_start_is_dropped() -> None:

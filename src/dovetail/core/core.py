@@ -779,6 +779,7 @@ class Core:
                 self._handover.held[job.id] = old
                 actions.append(Stop(job.id, job.epoch, "preempted" if new is None else "moved"))
                 if new is not None:
+                    self._begin_anew(job)
                     starting.append(job)
             elif within(new, old):
                 if not within(old, new):
@@ -797,6 +798,7 @@ class Core:
                 add_leaving(leaving, job.id, old)
                 job.stops += 1
                 actions.append(Stop(job.id, job.epoch, "moved"))
+                self._begin_anew(job)
                 starting.append(job)
             else:
                 self._resize(job, before[job], actions)
@@ -806,13 +808,17 @@ class Core:
             else:
                 self._issue(job, actions)
 
+    def _begin_anew(self, job: ActiveJob) -> None:
+        """It starts now on what it holds, whatever it was doing there."""
+        job.begin(self.now, cast("Spots", job.spots), job.terms, job.held)
+        if self._yields is not None:
+            self._stirred.append(job)
+
     def _issue(self, job: ActiveJob, actions: list[Action]) -> None:
         """Its devices are free: start it."""
         job.awaiting = None
-        if job.started_at != self.now:  # it was given them earlier: its time begins now
-            self.leave(job)
-            job.begin(self.now, cast("Spots", job.spots), job.terms, job.held)
-            self.enter(job)
+        if job.started_at != self.now:  # it was given them earlier
+            self._begin_anew(job)
         self._set_off(job, actions)
 
     def _set_off(self, job: ActiveJob, actions: list[Action]) -> None:
