@@ -49,10 +49,10 @@ def test_it_runs_jobs_to_their_end(name: str, tmp_path: Path) -> None:
 def test_switching_through_all_of_them_keeps_every_job(tmp_path: Path) -> None:
     gate = tmp_path / "go"
     wait = f"until [ -e {gate} ]; do sleep 0.05; done"
-    # At this pace no round comes while policies change: one that takes turns would stop somebody by right.
-    with plane_up(Wanted(folder=tmp_path / "state", policy="fifo", virtual="2x2", scale=0.01)) as up:
+    with plane_up(Wanted(folder=tmp_path / "state", policy="fifo", virtual="2x2")) as up:
         plane = up.plane
-        jobs = [submit(plane, 2, wait), submit(plane, 1, wait)]
+        # No policy may displace these for a newcomer, as some would by right: only a switch could stop them.
+        jobs = [submit(plane, 2, wait, preemptible=False), submit(plane, 1, wait, preemptible=False)]
         until(lambda: list(states(plane).values()) == ["running", "running"])
         for name in POLICIES.names():
             plane.switch_policy(name, {})
