@@ -75,7 +75,6 @@ class Core:
         "_round_due",
         "_seq",
         "_spares",
-        "_stirred",
         "_stuck",
         "_timers",
         "_tree",
@@ -119,7 +118,6 @@ class Core:
         self.jobs: dict[str, ActiveJob] = {}
         self.running: dict[str, ActiveJob] = {}
         self.exits = Exits(self.room, self._exit_key)
-        self._stirred = self.exits.moved
         self.used: dict[str, int] = defaultdict(int)
         self.arrived: list[ActiveJob] = []
         self.moved = False
@@ -165,7 +163,7 @@ class Core:
         self.now = now
         self._calm = False
         self.number = number = self.number + 1
-        if len(self._stirred) > LONGEST_WAIT:
+        if len(self.exits.moved) > LONGEST_WAIT:
             self.exits.settle()
         actions: list[Action] = []
         if self._owed:
@@ -370,7 +368,7 @@ class Core:
         self._set_off(job, actions)
         self.number += 1
         self.decisions += 1
-        if len(self._stirred) > LONGEST_WAIT:
+        if len(self.exits.moved) > LONGEST_WAIT:
             self.exits.settle()
         return _new(Step, (self.number, event[0], [event], True, actions))
 
@@ -457,7 +455,7 @@ class Core:
         else:
             self.used[tenant] += held
         if self._yields is not None:
-            self._stirred.append(job)
+            self.exits.moved.append(job)
 
     def _exit_key(self, job: ActiveJob) -> Key | None:
         """Where it stands among those who leave; nobody displaces one who may not be preempted."""
@@ -478,7 +476,7 @@ class Core:
         else:
             self.used[tenant] -= held
         if self._yields is not None and job.exit is not None:  # else it is among them, or was never placed
-            self._stirred.append(job)
+            self.exits.moved.append(job)
 
     def within_limits(self, job: ActiveJob, more: int) -> bool:
         """Whether its tenant and all above may hold so much more."""
@@ -597,7 +595,7 @@ class Core:
                     self.queue.push(job, self.now)
                     self.arrived.append(job)
                 elif job.awaiting is not None and self._yields is not None:
-                    self._stirred.append(job)
+                    self.exits.moved.append(job)
         self._released(job_id, actions)
 
     def _released(self, job_id: str, actions: list[Action]) -> None:
@@ -612,7 +610,7 @@ class Core:
         job.settle(time)
         job.done, job.rate = fact
         if self._yields is not None:
-            self._stirred.append(job)
+            self.exits.moved.append(job)
         if self._until is not None:
             self._arm(job)
         self.moved = True
@@ -646,7 +644,7 @@ class Core:
             self.queue.push(job, self.now)
             self.arrived.append(job)
         elif self._yields is not None:
-            self._stirred.append(job)
+            self.exits.moved.append(job)
         self.moved = True
         self._rests = False
 
@@ -720,7 +718,7 @@ class Core:
             self.queue.push(job, self.now)
             self.arrived.append(job)
         elif self._yields is not None:
-            self._stirred.append(job)
+            self.exits.moved.append(job)
         self._arm(job)
         self.moved = True
 
@@ -766,7 +764,7 @@ class Core:
                 job.restore(saved)  # stopped and put back: nothing happened
                 job.turn = turn
                 if self._yields is not None:
-                    self._stirred.append(job)
+                    self.exits.moved.append(job)
                 continue
             if job.awaiting is not None:  # it had not started yet: only the grant changes
                 job.awaiting = None
@@ -812,7 +810,7 @@ class Core:
         """It starts now on what it holds, whatever it was doing there."""
         job.begin(self.now, cast("Spots", job.spots), job.terms, job.held)
         if self._yields is not None:
-            self._stirred.append(job)
+            self.exits.moved.append(job)
 
     def _issue(self, job: ActiveJob, actions: list[Action]) -> None:
         """Its devices are free: start it."""
@@ -864,7 +862,7 @@ class Core:
                     self.queue.remove(job)
                     self.queue.push(job, self.now)
                 elif self._yields is not None:
-                    self._stirred.append(job)
+                    self.exits.moved.append(job)
 
     def fork(self) -> Core:
         """A core with the same state and future; what happens to one does not happen to the other."""
