@@ -6,12 +6,19 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.stamp
 PAGE := tests/dashboard
 CODE = $(wildcard src tests benchmarks docs)
+PYTEST := $(BIN)/pytest -n auto --dist worksteal
+MINUTES ?= 10
+HOURS ?= 24
+
+# Without bytecode files every worker of pytest, and every process that a test starts, compiles all it imports.
+unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup up example torch browser screenshots test lint check format bench docs hooks clean
+.PHONY: help setup up example torch browser screenshots quick test test-long search chaos kills case lint page-types \
+  check format bench docs hooks clean
 
 help: ## list these targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup: $(STAMP) ## make .venv with everything pinned; skipped while nothing changed
 
@@ -49,19 +56,43 @@ $(VENV)/.browser: $(STAMP) requirements/browser.txt $(PAGE)/package-lock.json
 screenshots: browser ## every page, light and dark, desktop and phone, into build/screenshots
 	$(BIN)/python -m tests.dashboard.screenshots $(ARGS)
 
-test: setup browser ## run the tests (more: make test ARGS="-k tiresias")
-	$(BIN)/pytest -n auto --dist worksteal $(ARGS)
+quick: lint ## lint, and the tests of core, model and mechanisms: under a minute of CPU
+	$(BIN)/pytest -m "not long" tests/core tests/model tests/mechanisms $(ARGS)
 
-lint: setup browser ## format, lint, types, import order; changes nothing
+test: setup browser ## run the tests, without the long ones (more: make test ARGS="-k tiresias")
+	$(PYTEST) -m "not long" $(ARGS)
+
+test-long: setup browser ## the long tests: 200 kills, live against simulated, ten thousand traces
+	$(PYTEST) -m long $(ARGS)
+
+search: setup ## property tests draw new worlds for MINUTES=10; a failure is kept in tests/cases
+	$(BIN)/python -m tests.search --minutes $(MINUTES) $(ARGS)
+
+chaos: setup ## simulate the whole plane under faults, with new seeds for MINUTES=10, or SEED=n; HOURS=24 each
+	$(BIN)/python -m tests.chaos --hours $(HOURS) --minutes $(MINUTES) $(if $(SEED),--seed $(SEED)) \
+	  $(if $(FAULTS),--faults $(FAULTS)) $(ARGS)
+
+kills: setup ## the tests that kill real planes and engines, with new seeds, for MINUTES=10
+	$(BIN)/python -m tests.search --kills --minutes $(MINUTES) $(ARGS)
+
+case: setup ## run one failure again that a search found: make case CASE=tests/cases/NAME.json
+	@test -f "$(CASE)" || { echo "error: name a case: make case CASE=tests/cases/NAME.json" >&2; exit 2; }
+	DOVETAIL_CASE=$(abspath $(CASE)) $(BIN)/pytest "$$($(BIN)/python -c \
+	  'import json, sys; print(json.load(open(sys.argv[1]))["test"])' $(CASE))" $(ARGS)
+
+lint: setup ## format, lint, types, import order; changes nothing, needs no browser
 	$(BIN)/ruff format --check $(CODE)
 	$(BIN)/ruff check $(CODE)
 	$(BIN)/mypy $(CODE)
 	$(BIN)/lint-imports --no-logo
+
+page-types: browser ## types of the page's scripts and of its tests
 	PATH="$(abspath $(BIN)):$$PATH" $(PAGE)/node_modules/.bin/tsc --project $(PAGE)/jsconfig.json
+	$(BIN)/mypy $(PAGE)
 
-check: lint test ## what a change must pass: lint and test
+check: lint page-types test ## what a change must pass
 
-format: setup ## rewrite the code in the house format, mend what can be mended
+format: setup ## rewrite the code in the house format, fix what ruff can fix
 	$(BIN)/ruff check --fix $(CODE)
 	$(BIN)/ruff format $(CODE)
 
@@ -69,8 +100,9 @@ bench: setup ## measure decisions per second against their expected ranges
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements/bench.txt
 	$(BIN)/python -m benchmarks $(ARGS)
 
-docs: setup ## write again what the docs read off the code: reference, claims, index of systems
+docs: setup ## write the pages that are read off the code; build the API and Python reference in build/docs
 	$(BIN)/python docs/generate.py
+	$(BIN)/python docs/generate.py --build build/docs
 
 hooks: ## lint before every commit (a git pre-commit hook)
 	@hook="$$(git rev-parse --git-path hooks)/pre-commit"; \

@@ -44,6 +44,8 @@ COMMAND_LIMIT_MS = 500.0  # CPU of `dovetail ps` itself, the start of Python inc
 REST_LIMIT_MS = 20.0  # CPU of the plane in a second in which nobody asks
 ANSWER_LIMIT_KB = 200.0
 MEMORY_LIMIT_MB = 300.0
+ATTACKED_LIMIT_MS = 1_000.0  # at p99, for a tenant beside one that asks for all it can get
+ATTACKED_SECONDS = 60.0
 
 
 @dataclass(slots=True)
@@ -183,6 +185,7 @@ def live() -> Iterator[Figure]:
         bench.wait("all devices are taken", lambda: bench.count("running") == RUNNING)
         yield from _asked(bench)
         yield from _sizes(bench)
+        yield from _attacked(bench)
         yield from _turned_over(bench)
         yield from _cancelled(bench)
         yield Figure("memory of the plane, at most", bench.status("VmHWM"), MEMORY_LIMIT_MB, "MB")
@@ -262,6 +265,41 @@ def _sizes(bench: Bench) -> Iterator[Figure]:
             time.sleep(PACE)
     size, path = bench.largest
     yield Figure("largest answer", size / 1_000, ANSWER_LIMIT_KB, "kB", f"GET {path}")
+
+
+def _attacked(bench: Bench) -> Iterator[Figure]:
+    """Submit and cancel of one tenant while another does all it can (`benchmarks.hostile`)."""
+    tokens = [
+        bench.client.connection.post(
+            "/tokens", {"name": name, "tenant": tenant, "user": name, "role": "user"}
+        )
+        for name, tenant in (("hostile", "default"), ("other", "other"))
+    ]
+    hostile, other = (made["token"] for made in tokens)
+    url, job = bench.client.connection.url, f"{bench.arrays[-1]}_0"
+    command = [sys.executable, "-m", "benchmarks.hostile", url, hostile, job]
+    submitted, cancelled, before, began = Timed(), Timed(), bench.cpu(), time.monotonic()
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as attack:
+        assert attack.stdout is not None
+        attack.stdout.readline()
+        while time.monotonic() < began + ATTACKED_SECONDS:
+            with Client(url=url, token=other) as client:  # which opens a connection of its own
+                asked = time.perf_counter()
+                made = client.submit({"run": "true", "resources": {"gpus": 8}, "workdir": str(bench.folder)})
+                submitted.walls.append(time.perf_counter() - asked)
+                asked = time.perf_counter()
+                client.cancel(made.id)
+                cancelled.walls.append(time.perf_counter() - asked)
+            time.sleep(PACE)
+        said = attack.communicate("", timeout=120)[0]
+    share = 100 * (bench.cpu() - before) / (time.monotonic() - began)
+    answers = ", ".join(f"{count} x {what}" for what, count in sorted(json.loads(said).items()))
+    beside = {"submit": f"the plane took {share:.0f} % of a CPU", "cancel": f"the other got {answers}"}
+    for name, timed in (("submit", submitted), ("cancel", cancelled)):
+        walls = sorted(timed.walls)
+        p50, p99 = (1_000 * walls[min(len(walls) - 1, int(part * len(walls)))] for part in (0.5, 0.99))
+        note = f"wall; p50 {p50:.0f} ms, slowest {1_000 * walls[-1]:.0f} ms of {len(walls)}; {beside[name]}"
+        yield Figure(f"{name} beside a hostile tenant, p99", p99, ATTACKED_LIMIT_MS, "ms", note)
 
 
 def _turned_over(bench: Bench) -> Iterator[Figure]:

@@ -11,7 +11,7 @@ import sys
 
 from benchmarks.heap import heap_seconds
 from dovetail.model.cluster import parse_cluster
-from dovetail.policies.table import POLICIES
+from dovetail.policies.registry import POLICIES
 from dovetail.sim.run import run
 from dovetail.traces import generate
 

@@ -14,10 +14,10 @@ from typing import Any
 import numpy as np
 
 from benchmarks.figure import Figure
-from dovetail.solve import lp, prices
-from dovetail.solve.classes import classes
-from dovetail.solve.filling import fill
-from dovetail.solve.shares import Matrix, Shares, Vector
+from dovetail.solve import prices, time_share_lp
+from dovetail.solve.equal_rows import classes
+from dovetail.solve.time_shares import Matrix, Shares, Vector
+from dovetail.solve.water_filling import fill
 
 COLD_LIMIT_MS = 40.0  # 20,000 jobs, aggregation included
 WARM_LIMIT_MS = 2.0
@@ -70,7 +70,7 @@ def by_class() -> Iterator[Figure]:
 
     def cold() -> tuple[float, Matrix]:
         few = classes(jobs, scale)
-        found = lp.level(few.shares, few.gather(scale))
+        found = time_share_lp.level(few.shares, few.gather(scale))
         assert found.gap < 1e-9
         return found.value, few.spread(found.x)
 
@@ -79,7 +79,7 @@ def by_class() -> Iterator[Figure]:
     yield Figure("max-min 20,000 jobs, 200 classes", took, COLD_LIMIT_MS, "CPU ms", f"cold; {note}")
 
     few = classes(jobs, scale)
-    warm = lp.Warm()
+    warm = time_share_lp.Warm()
     assert abs(warm.level(few.shares, few.gather(scale)).value - value) <= 1e-9 * value
     all_took = []
     count = few.shares.count.copy()

@@ -1,4 +1,4 @@
-"""Space sharing over 33,000 pair columns, one configuration a job, and pairs of 200 jobs.
+"""Space sharing over 33,000 pair columns, and one configuration a job.
 
 CPU time, best of several repetitions for each problem and then the slowest of several problems: a machine is
 shared, but one lucky draw promises nothing. Every problem is shown to be scarce, and what is said to be exact
@@ -14,15 +14,13 @@ from typing import Any
 import numpy as np
 
 from benchmarks.figure import Figure
-from dovetail.solve.choose import best_choice
-from dovetail.solve.columns import Pairs, Shared, level, total
-from dovetail.solve.matching import pairs as paired
-from dovetail.solve.shares import Matrix, Shares, Vector
+from dovetail.solve.multiple_choice import best_choice
+from dovetail.solve.space_sharing import Pairs, Shared, level, total
+from dovetail.solve.time_shares import Matrix, Shares, Vector
 
 PAIRS_LIMIT_MS = 150.0
 CHOICE_LIMIT_MS = 200.0
 SMALL_CHOICE_LIMIT_MS = 20.0
-MATCHING_LIMIT_MS = 500.0
 GAP_LIMIT = 100.0  # millionths
 REPETITIONS, PROBLEMS = 8, 3
 
@@ -151,22 +149,8 @@ def choice() -> Iterator[Figure]:
         yield Figure(f"gap of that, {shown}", max(gaps), GAP_LIMIT, "e-6", "certified")
 
 
-def matching() -> Iterator[Figure]:
-    """Who is interleaved with whom: weights from how little two jobs are in each other's way."""
-    times = []
-    for seed in range(PROBLEMS):
-        stage = np.random.default_rng(seed).dirichlet(np.ones(4), 200)
-        weight = 1.0 / (stage[:, None] + stage[None]).max(axis=2)
-        took, found = best_of(REPETITIONS, lambda: paired(weight))  # noqa: B023
-        assert len(found.pair) == 100
-        times.append(took)
-    note = f"slowest of {PROBLEMS}, best of {REPETITIONS}"
-    yield Figure("pairs of 200 jobs", max(times), MATCHING_LIMIT_MS, "CPU ms", note)
-
-
 def solve_more() -> Iterator[Figure]:
-    """Space sharing, choices and matchings."""
+    """Space sharing and choices."""
     level(*crowd(0, n=9))  # loads the solver
     yield from space_sharing()
     yield from choice()
-    yield from matching()

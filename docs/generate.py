@@ -1,13 +1,15 @@
-"""Writes what the docs can read off the code: docs/reference, the index of systems, the list of claims.
+"""Writes what the docs read off the code.
 
-python docs/generate.py           write what has changed (make docs)
-python docs/generate.py --check   write nothing, name what is out of date, exit with 1 if something is
+python docs/generate.py                 write the pages that are committed, where they changed
+python docs/generate.py --check         write nothing, name what is out of date, exit with 1 if something is
+python docs/generate.py --build FOLDER  build what is not committed: openapi.json, the Python reference
 
-The same code gives the same bytes, whatever the terminal.
+`make docs` does the first and the third, into build/docs. The same code gives the same bytes on any terminal.
 """
 
 from __future__ import annotations
 
+import argparse
 import ast
 import contextlib
 import csv
@@ -18,11 +20,13 @@ import json
 import re
 import sys
 import tempfile
+import warnings
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import pdoc
 import pytest
 import typer
 from pydantic import BaseModel
@@ -30,46 +34,67 @@ from pydantic import BaseModel
 from dovetail.cli.main import VERBS, app
 from dovetail.cli.policies import OBJECTIVES
 from dovetail.cli.policies import _typed as typed
-from dovetail.control import forms, problems, request, resources, states
+from dovetail.control import field_types, problems, request, resources, states
 from dovetail.control.api import problems as api_problems
 from dovetail.control.api.app import make_app
+from dovetail.control.api.page_types import declarations
 from dovetail.control.request import JobRequest
 from dovetail.core.journal import Header, JournalWriter
-from dovetail.engines.environment import processes
-from dovetail.engines.launch import Launch, Share
+from dovetail.engines.contract import Launch, NodeShare
+from dovetail.engines.local.environment import processes
 from dovetail.model.cluster import parse_cluster
 from dovetail.model.event import Kind
 from dovetail.model.job import Job, gang
 from dovetail.model.units import SECOND
 from dovetail.policies.catalogue import options_of
-from dovetail.policies.table import POLICIES
+from dovetail.policies.registry import POLICIES
 from dovetail.sim.run import run
 
 ROOT = Path(__file__).resolve().parents[1]
 SOURCE = ROOT / "src" / "dovetail"
 CLAIMS = "src/dovetail/policies/claims.csv"
+PUBLIC = [
+    f"dovetail.{name}"
+    for name in ("bench", "client", "core", "mechanisms", "model", "policies.composed", "sim", "traces")
+]
 NOTE = "<!-- written by docs/generate.py: change the code, then run `make docs` -->\n"
 
 
 def main(arguments: list[str]) -> int:
-    unknown = [word for word in arguments if word != "--check"]
-    if unknown:
-        print(f"error: docs/generate.py does not know {unknown[0]}; it takes --check", file=sys.stderr)
-        return 2
-    (ROOT / "docs/reference").mkdir(exist_ok=True)
+    parser = argparse.ArgumentParser(
+        prog="docs/generate.py", description="Write what the docs read off the code."
+    )
+    parser.add_argument("--check", action="store_true", help="write nothing, name what is out of date")
+    parser.add_argument("--build", type=Path, metavar="FOLDER", help="build what is not committed")
+    given = parser.parse_args(arguments)
+    if given.build is not None:
+        build(given.build)
+        return 0
     stale = []
     for path, text in pages():
         file = ROOT / path
         if file.is_file() and file.read_text(encoding="utf-8") == text:
             continue
         stale.append(path)
-        if "--check" not in arguments:
+        if not given.check:
             file.write_text(text, encoding="utf-8", newline="\n")
             print(f"wrote {path}")
-    if stale and "--check" in arguments:
+    if stale and given.check:
         print(f"error: out of date: {', '.join(stale)}; run make docs", file=sys.stderr)
         return 1
     return 0
+
+
+def build(folder: Path) -> None:
+    """The description of the API, and the Python packages that a program may use."""
+    folder.mkdir(parents=True, exist_ok=True)
+    text = json.dumps(openapi(), indent=1, ensure_ascii=False)
+    (folder / "openapi.json").write_text(text + "\n", encoding="utf-8")
+    # pdoc warns of objects that it describes by their text alone: types in strings, closed drafts.
+    warnings.filterwarnings("ignore", category=UserWarning, module="pdoc")
+    pdoc.render.configure(show_source=False, search=False)
+    pdoc.pdoc(*PUBLIC, output_directory=folder / "python")
+    print(f"built {folder}/openapi.json and {folder}/python/index.html")
 
 
 def pages() -> Iterator[tuple[str, str]]:
@@ -79,14 +104,12 @@ def pages() -> Iterator[tuple[str, str]]:
     yield "docs/systems/README.md", systems_page(claims)
     yield "docs/reference/cli.md", cli_page()
     yield "docs/reference/policies.md", policies_page()
-    yield "docs/reference/python.md", python_page()
     yield "docs/reference/formats.md", formats_page()
     yield "docs/reference/jobfile.md", jobfile_page()
     yield "docs/reference/environment.md", environment_page()
-    description = openapi()
-    yield "docs/reference/api.md", api_page(description)
-    yield "docs/reference/openapi.json", json.dumps(description, indent=1, ensure_ascii=False) + "\n"
+    yield "docs/reference/api.md", api_page(openapi())
     yield "docs/reference/metrics.md", metrics_page()
+    yield "tests/dashboard/documents.d.ts", declarations()
 
 
 def table(head: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
@@ -169,10 +192,10 @@ def systems_page(claims: list[tuple[str, str, str]]) -> str:
     coming = table(["system", *head], ([row["name"], *told(row)] for row in later))
     return (
         f"{NOTE}# Systems\n\n"
-        f"{len(now)} of {len(rows)} published schedulers work. One works when it can be run by name and a\n"
-        "claim test shows it doing what it was published for, on a small scenario where its natural\n"
-        "baseline does not. Each has a page: what it claims, how it decides, its options, where we differ,\n"
-        "the tests. All options are also in the [reference](../reference/policies.md).\n\n"
+        f"{len(now)} of {len(rows)} published schedulers work. A system works when a\n"
+        "command can run it by name and a claim test shows it doing what it was published for, on a small\n"
+        "scenario where its natural baseline does not. Each has a page: claims, rules, options, deviations,\n"
+        "tests. The [reference](../reference/policies.md) lists all options too.\n\n"
         f"## Work now\n\n{working}\n## To come\n\n{coming}"
     )
 
@@ -227,13 +250,13 @@ def command_section(name: str, command: Any) -> str:
         silent = option.default is None or option.default == "" or option.is_flag
         default = "" if silent else f"`{option.default}`"
         rows.append([f"`{word}`", "required" if option.required else default, option.help])
-    rows.append(["`-h, --help`", "", "Show what it takes."])
+    rows.append(["`-h, --help`", "", "Show this help."])
     listed = table(["argument or option", "default", "meaning"], rows)
     return f"### {name}\n\n```\n{' '.join(usage)}\n```\n\n{prose(command.help)}\n{listed}"
 
 
 def prose(text: str) -> str:
-    """A help text as Markdown: what stands after `\\b` is an example."""
+    """A help text as Markdown: text after `\\b` is an example."""
     out = []
     for paragraph in re.split(r"\n\s*\n", text.strip()):
         if paragraph.lstrip().startswith("\b"):
@@ -265,77 +288,12 @@ def policies_page() -> str:
     return "\n".join(parts)
 
 
-# -- Python
-
-MODULES: dict[str, tuple[str, ...]] = {
-    "model": (
-        *("units", "job", "cluster", "grant", "speed", "view", "event", "action", "registry", "chance"),
-        "errors",
-    ),
-    "core": ("core", "journal", "replay", "explain"),
-    "sim": ("run", "world", "simulate", "outcomes"),
-    "traces": (),  # what the package itself passes on
-    "bench": ("metrics", "compare", "report"),
-    "client": ("client", "executor", "job", "connection"),
-}
-INTRO = """# Python
-
-What a program may use, package by package, with what is first said of each. Names that begin with an
-underscore may change at any time. Times are integer microseconds (`SECOND` is a million of them) unless a
-name or a sentence says otherwise.
-
-What talks to a live plane comes first hand from the package: `dovetail.Client`, `dovetail.Executor`,
-`dovetail.JobFailed` and `dovetail.job`, all of [dovetail.client](#dovetailclient). There times are seconds
-and moments are `datetime`.
-"""
-
-
-def python_page() -> str:
-    parts = [NOTE + INTRO]
-    for package, modules in MODULES.items():
-        parts.append(f"## dovetail.{package}\n\n{summary(parsed(package, '__init__'))}\n")
-        if modules:
-            parts += [module_section(package, module) for module in modules]
-        else:
-            parts.append(exported(package))
-    return "\n".join(parts)
+# -- reading source
 
 
 def parsed(package: str, module: str) -> tuple[ast.Module, list[str]]:
     text = (SOURCE / package / f"{module}.py").read_text(encoding="utf-8")
     return ast.parse(text), text.splitlines()
-
-
-def summary(code: tuple[ast.Module, list[str]]) -> str:
-    return first_paragraph(ast.get_docstring(code[0]) or "")
-
-
-def first_paragraph(doc: str) -> str:
-    return re.split(r"\n\s*\n", doc.strip(), maxsplit=1)[0]
-
-
-def module_section(package: str, module: str) -> str:
-    tree, lines = parsed(package, module)
-    found = [entry for node in tree.body if (entry := described(node, lines))]
-    return f"### dovetail.{package}.{module}\n\n{summary((tree, lines))}\n\n" + "\n".join(found)
-
-
-def exported(package: str) -> str:
-    """What `__init__` imports under its own name."""
-    found = []
-    for node in parsed(package, "__init__")[0].body:
-        if not isinstance(node, ast.ImportFrom) or not (node.module or "").startswith("dovetail."):
-            continue
-        wanted = {alias.name for alias in node.names if alias.asname == alias.name}
-        tree, lines = parsed(package, (node.module or "").rpartition(".")[2])
-        for inner in tree.body:
-            if getattr(inner, "name", None) in wanted and (entry := described(inner, lines)):
-                found.append(entry)
-            elif named(inner) & wanted:
-                name = min(named(inner) & wanted)
-                kind = f": {ast.unparse(inner.annotation)}" if isinstance(inner, ast.AnnAssign) else ""
-                found.append(f"#### `{name}{kind}`\n\n{comment(inner, lines)}".rstrip() + "\n")
-    return "\n".join(found)
 
 
 def named(node: ast.stmt) -> set[str]:
@@ -346,57 +304,6 @@ def named(node: ast.stmt) -> set[str]:
     elif isinstance(node, ast.AnnAssign):
         targets = [node.target]
     return {target.id for target in targets if isinstance(target, ast.Name)}
-
-
-def described(node: ast.stmt, lines: list[str]) -> str | None:
-    """A public function or class: its signature, its first paragraph, its fields and methods."""
-    if isinstance(node, ast.FunctionDef) and not node.name.startswith("_"):
-        return f"#### `{signature(node)}`\n\n{documented(node)}"
-    if not isinstance(node, ast.ClassDef) or node.name.startswith("_"):
-        return None
-    bases = ", ".join(ast.unparse(base) for base in node.bases)
-    parts = [f"#### class `{node.name}{f'({bases})' if bases else ''}`\n\n{documented(node)}"]
-    rows: list[list[str]] = []
-    for inner in node.body:
-        if isinstance(inner, ast.AnnAssign | ast.Assign):
-            rows += field_rows(inner, lines)
-        elif isinstance(inner, ast.FunctionDef) and (inner.name == "__init__" or inner.name[0] != "_"):
-            rows.append(method_row(node.name, inner, lines))
-    if rows:
-        parts.append(table(["member", "meaning"], rows))
-    return "\n".join(parts)
-
-
-def documented(node: ast.FunctionDef | ast.ClassDef) -> str:
-    doc = first_paragraph(ast.get_docstring(node) or "")
-    return f"{doc}\n" if doc else ""
-
-
-def field_rows(node: ast.AnnAssign | ast.Assign, lines: list[str]) -> Iterator[list[str]]:
-    for name in sorted(named(node)):
-        if name.startswith("_"):
-            continue
-        kind = f": {ast.unparse(node.annotation)}" if isinstance(node, ast.AnnAssign) else ""
-        value = f" = {ast.unparse(node.value)}" if node.value is not None else ""
-        value = re.sub(r"field\(default_factory=(\w+).*", r"\1()", value)
-        yield [f"`{name}{kind}{value if len(value) < 60 else ' = ...'}`", comment(node, lines)]
-
-
-def method_row(owner: str, node: ast.FunctionDef, lines: list[str]) -> list[str]:
-    read = any(ast.unparse(mark) in ("property", "cached_property") for mark in node.decorator_list)
-    if read:
-        shown = f"{node.name}: {ast.unparse(node.returns)}" if node.returns else node.name
-    else:
-        shown = signature(node).replace("__init__(", f"{owner}(", 1).removesuffix(" -> None")
-    doc = first_paragraph(ast.get_docstring(node) or "") or comment(node, lines)
-    return [f"`{shown}`", " ".join(doc.split())]
-
-
-def signature(node: ast.FunctionDef) -> str:
-    arguments = node.args
-    mine = ast.unparse(arguments)
-    mine = re.sub(r"^(self|cls)(, )?", "", mine)
-    return f"{node.name}({mine})" + (f" -> {ast.unparse(node.returns)}" if node.returns else "")
 
 
 def comment(node: ast.stmt, lines: list[str]) -> str:
@@ -436,18 +343,18 @@ def formats_page() -> str:
     head, steps = example_journal()
     return f"""{NOTE}# Formats
 
-Traces and clusters have a page of their own: [Traces](../guides/traces.md); so have [job files](jobfile.md).
-Here is the journal, which `dovetail simulate --journal FILE` writes and `explain` and `replay` read. A live
-plane keeps the same lines in its database; an admin reads them at `/api/v1/journal`.
+This page describes the journal. `dovetail simulate --journal FILE` writes it; `explain` and `replay` read
+it. A live plane keeps the same lines in its database; an admin reads them at `/api/v1/journal`. Other
+formats: [traces and clusters](../guides/traces.md), [job files](jobfile.md).
 
 ## Journal
 
-A journal is a text file in UTF-8 with one JSON object a line; with `.gz` at the end of its name it is packed.
-It is written beside its name as `FILE.part` and moved there when it is whole. Equal runs give equal bytes. It
-needs nothing beside it: cluster and jobs are inside. Times are integer microseconds from the start of the
-trace.
+A journal is a text file in UTF-8 with one JSON object per line. It is compressed if its name ends with `.gz`.
+It is written to `FILE.part` and renamed when it is complete. Equal runs give equal bytes. A journal is
+complete in itself: it contains the cluster and the jobs. Times are integer microseconds from the start of
+the trace.
 
-The first line says what was run: `dovetail` is the version of the format, then `policy`, `options`, `seed`
+The first line describes the run: `dovetail` is the version of the format, then `policy`, `options`, `seed`
 and `cluster`, with every node, the links and the tenants.
 
 ```json
@@ -460,9 +367,10 @@ Each further line is a step: one call of the core.
 | --- | --- |
 | `n` | its number, from 1 |
 | `t` | its time |
-| `decided` | whether the policy was asked |
+| `decided` | whether the policy was called |
 | `events` | what happened since the step before, each `[time, kind, subject, epoch, fact]` |
-| `actions` | what is to be done, each `[name, field, ...]` |
+| `actions` | what to do, each `[name, field, ...]` |
+| `failure` | only if the policy failed: why; a replay does not ask it at this step |
 
 ```json
 {steps}
@@ -470,14 +378,14 @@ Each further line is a step: one call of the core.
 
 ### Events
 
-`subject` is a job or a node; `epoch` counts the starts of a job, so that late word of an earlier start is
-known for what it is. The fact of a kind stands in brackets.
+`subject` is a job or a node. `epoch` counts the starts of a job, so that a late event of an earlier start is
+recognised. The fact of a kind is in brackets.
 
 {events}
-A submitted job is written with `id`, `arrived_at`, `work`, and what is not as usual about it: `estimate` if
-it is not the work; of `shape`, `tenant`, `user`, `model`, `group`, `priority`, `deadline`, `fails_after` and
-`traits` what differs from the default. The fields are those of `Job`, `Shape` and `Traits` in
-[Python](python.md).
+A submitted job is written with `id`, `arrived_at`, `work`, and what differs from the default: `estimate` if
+it differs from the work; of `shape`, `tenant`, `user`, `model`, `group`, `priority`, `deadline`,
+`fails_after` and `traits` what differs from the default. The fields are those of `Job`, `Shape` and
+`Traits` in [model/job.py](../../src/dovetail/model/job.py).
 
 ### Actions
 
@@ -509,18 +417,18 @@ def example_journal() -> tuple[str, str]:
 KINDS_OF_FORM: dict[int, str] = {
     id(form): word
     for form, word in (
-        (forms.DURATION, "duration"),
-        (forms.TIME_LIMIT, "duration"),
-        (forms.MEMORY, "size"),
-        (forms.CORES, "cores"),
-        (forms.SHARE, "share"),
-        (forms.MOMENT, "moment"),
-        (forms.PRIORITY, "word or number"),
-        (forms.SWITCH, "true or false"),
-        (forms.ENV, "names and values"),
-        (forms.TENANT, "name"),
-        (forms.PATH, "path"),
-        (forms.SHELL, "shell text"),
+        (field_types.DURATION, "duration"),
+        (field_types.TIME_LIMIT, "duration"),
+        (field_types.MEMORY, "size"),
+        (field_types.CORES, "cores"),
+        (field_types.SHARE, "share"),
+        (field_types.MOMENT, "moment"),
+        (field_types.PRIORITY, "word or number"),
+        (field_types.SWITCH, "true or false"),
+        (field_types.ENV, "names and values"),
+        (field_types.TENANT, "name"),
+        (field_types.PATH, "path"),
+        (field_types.SHELL, "shell text"),
         (resources.ACCELERATORS, "GPUs"),
         (resources.GPU_MEMORY, "range of sizes"),
         (request.ARRAY, "range"),
@@ -529,9 +437,9 @@ KINDS_OF_FORM: dict[int, str] = {
 }
 JOBFILE = """# Job files
 
-The keys of a job file, which are also the body of `POST /api/v1/jobs`. [Jobs](../guides/jobs.md) shows how to
-use them. An unknown key is refused, with the nearest known one. `run` or `command` is needed, all else is
-optional.
+The keys of a job file. They are also the body of `POST /api/v1/jobs`. [Jobs](../guides/jobs.md) explains
+them. An unknown key is refused, and the error names the nearest known key. `run` or `command` is required,
+all else is optional.
 
 | written as | examples |
 | --- | --- |
@@ -552,12 +460,12 @@ def jobfile_page() -> str:
             said = " ".join((inspect.getdoc(inner) or "").split())
             parts.append(keys_section(f"{name}:", inner, said))
     other = table(
-        ["written elsewhere", "here"],
+        ["other system", "here"],
         ([f"`{theirs}`", f"`{ours}`"] for theirs, ours in sorted(problems._OTHER_NAMES.items())),
     )
     parts.append(
-        "## Words of other systems\n\nThey are refused, and the answer names the right key. `num_nodes`,\n"
-        f"`tenant`, `account`, `partition` and `qos` are taken as they are.\n\n{other}"
+        "## Keys of other systems\n\nThese are refused, and the error names the right key. `num_nodes`,\n"
+        f"`tenant`, `account`, `partition` and `qos` are accepted.\n\n{other}"
     )
     rows = [[f"`{state}`", state.letter, "yes" if state.final else ""] for state in states.State]
     parts.append(f"## States of a job\n\n{table(['state', 'letter', 'final'], rows)}")
@@ -602,7 +510,7 @@ def kind_of(field: Any, schema: dict[str, Any]) -> str:
 
 
 def default_of(field: Any) -> str:
-    """As one would write it."""
+    """As a user writes it."""
     value = field.default
     for form in field.metadata:
         if value and getattr(form, "write", None) is not None:
@@ -612,35 +520,35 @@ def default_of(field: Any) -> str:
     return f"`{', '.join(value) if isinstance(value, tuple) else json.dumps(value).strip(chr(34))}`"
 
 
-# -- what a job finds around it
+# -- the environment of a job
 
 VARIABLES = {
-    "DOVETAIL_JOB_ID": "Its id.",
-    "DOVETAIL_JOB_NAME": "Its name.",
+    "DOVETAIL_JOB_ID": "The id of the job.",
+    "DOVETAIL_JOB_NAME": "The name of the job.",
     "DOVETAIL_ATTEMPT": "Which start of the job this is, from 1.",
     "DOVETAIL_RESTART_COUNT": "Starts before this one.",
-    "DOVETAIL_RUN_DIR": "A folder of this attempt. `stop.json` appears there when it must stop.",
+    "DOVETAIL_RUN_DIR": "A folder of this attempt. `stop.json` appears there when the job must stop.",
     "DOVETAIL_CHECKPOINT_DIR": "A folder of the job, the same in every attempt.",
     "DOVETAIL_STARTED_AT": "When this attempt started, seconds since 1970.",
-    "DOVETAIL_DEADLINE": "When its time limit ends it, seconds since 1970; only with a limit.",
+    "DOVETAIL_DEADLINE": "When the time limit ends the job, seconds since 1970; only with a limit.",
     "DOVETAIL_NODE": "The name of the node this process is on.",
-    "DOVETAIL_NODE_IPS": "The address of each of its nodes, one a line.",
-    "DOVETAIL_ARRAY_ID": "Of a member of an array: the array.",
-    "DOVETAIL_ARRAY_INDEX": "Of a member of an array: its number.",
-    "DOVETAIL_GPU_SHARE": "Thousandths of a GPU it was given; only with `gpu_share`.",
-    "CUDA_VISIBLE_DEVICES": "Its GPUs, by UUID (virtual ones by number); empty if it asked for none.",
+    "DOVETAIL_NODE_IPS": "The address of each node of the job, one per line.",
+    "DOVETAIL_ARRAY_ID": "In an array: the id of the array.",
+    "DOVETAIL_ARRAY_INDEX": "In an array: the index of the job.",
+    "DOVETAIL_GPU_SHARE": "The GPU share in thousandths; only with `gpu_share`.",
+    "CUDA_VISIBLE_DEVICES": "GPUs of the process, by UUID (virtual GPUs by number); empty without GPUs.",
     "ROCR_VISIBLE_DEVICES": "The same.",
     "HIP_VISIBLE_DEVICES": "The same.",
-    "NNODES": "How many nodes it has.",
-    "NODE_RANK": "Which of them this is, from 0.",
-    "NPROC_PER_NODE": "GPUs on this node, at least 1: what `torchrun` should start.",
-    "MASTER_ADDR": "Where its processes meet.",
-    "MASTER_PORT": "A port that was free there.",
-    "GLOO_SOCKET_IFNAME": "`lo`: all nodes of a local plane are this machine.",
-    "RANK": "With `launch: gpu`: number of this process among all.",
-    "WORLD_SIZE": "With `launch: gpu`: how many there are.",
+    "NNODES": "Number of tasks of the job.",
+    "NODE_RANK": "Number of this task, from 0.",
+    "NPROC_PER_NODE": "GPUs of this task, at least 1: the processes that `torchrun` starts.",
+    "MASTER_ADDR": "Address of the rendezvous of the processes.",
+    "MASTER_PORT": "Port of the rendezvous; it was free when the job started.",
+    "GLOO_SOCKET_IFNAME": "`lo`, because all nodes of a local plane are this machine.",
+    "RANK": "With `launch: gpu`: number of this process in the job.",
+    "WORLD_SIZE": "With `launch: gpu`: number of processes of the job.",
     "LOCAL_RANK": "With `launch: gpu`: number of this process on its node.",
-    "LOCAL_WORLD_SIZE": "With `launch: gpu`: how many are on this node.",
+    "LOCAL_WORLD_SIZE": "With `launch: gpu`: number of processes on this node.",
     "GROUP_RANK": "With `launch: gpu`: number of the node.",
 }
 ONLY_AT_START = {
@@ -652,12 +560,12 @@ ONLY_SOMETIMES = {"DOVETAIL_ARRAY_ID", "DOVETAIL_ARRAY_INDEX", "DOVETAIL_GPU_SHA
 
 
 def environment_page() -> str:
-    shares = (Share("n0", ("0", "1")), Share("n1", ("0", "1")))
+    shares = (NodeShare("n0", ("0", "1")), NodeShare("n1", ("0", "1")))
     launch = Launch("k3v9q2", 1, shares, ("true",), checkpoint_dir="/checkpoints", per_gpu=True)
     ours = set(processes(launch, Path("/run"), 20_000)[0].env)
     ours |= ONLY_SOMETIMES | ONLY_AT_START - {"SLURM_JOB_END_TIME"}
     if wrong := ours ^ set(VARIABLES):
-        sys.exit(f"error: say in docs/generate.py what a job finds in {', '.join(sorted(wrong))}")
+        sys.exit(f"error: describe in docs/generate.py the variables {', '.join(sorted(wrong))}")
     array = dataclasses.replace(
         launch, slurm_names=True, env=(("DOVETAIL_ARRAY_ID", "k3v9q2"), ("DOVETAIL_ARRAY_INDEX", "7"))
     )
@@ -666,33 +574,36 @@ def environment_page() -> str:
     listed = table(["variable", "meaning"], ([f"`{name}`", said] for name, said in VARIABLES.items()))
     return f"""{NOTE}# Environment of a job
 
-What Dovetail sets in every process of a job. A job's own `env` comes first, except where a name begins with
-`DOVETAIL_` or says which devices or which place in the gang a process has.
+Dovetail sets these variables in every process of a job. The job's own `env` overrides them, except names
+that begin with `DOVETAIL_` and variables for devices and ranks.
 
 {listed}
 With `slurm_env: true`, and in every `#SBATCH` script, also {slurm}.
 
-Besides it finds the environment of the plane, without the plane's secrets, and `PATH`, `VIRTUAL_ENV`,
-`CONDA_PREFIX`, `PYTHONPATH` and `LD_LIBRARY_PATH` of the shell that submitted it on the plane's machine.
+Of the environment of the plane a job gets what describes the account, the language and the machine, and what
+`dovetail up --pass-env` names; the [guide](../guides/live.md#start-and-stop) lists it. A job submitted on the
+plane's machine gets `PATH`, `VIRTUAL_ENV`, `CONDA_PREFIX`, `PYTHONPATH` and `LD_LIBRARY_PATH` of the
+submitting shell.
 
 ## Signals and exit codes
 
 | signal | when |
 | --- | --- |
-| TERM, or `checkpoint.signal` | it must stop: preempted, cancelled, requeued, or out of time |
-| USR1 | its time limit is near, 120 s or `signal_before` before it |
-| KILL | `checkpoint.grace` after that, 30 s unless it says otherwise |
+| TERM, or `checkpoint.signal` | the job must stop: preempted, cancelled, requeued, or over its time limit |
+| USR1 | the time limit is near: `signal_before` (default 120 s) before it |
+| KILL | `checkpoint.grace` (default 30 s) after TERM |
 
-| exit code | what becomes of the job |
+| exit code | result |
 | --- | --- |
 | 0 | `completed` |
-| any, after it was told to stop for others | back to the queue, unless it called `dovetail.job.finished()` |
-| {states.REQUEUE_ME} | back to the queue, with no retry spent |
-| one in `retry.on` as `exit:N` | back to the queue while `retry.max` allows, then `failed` |
+| any, after a preemption | requeued, unless the job called `dovetail.job.finished()` |
+| {states.REQUEUE_ME} | requeued; does not count as a retry |
+| `N` with `exit:N` in `retry.on` | requeued while `retry.max` allows, then `failed` |
 | any other | `failed` |
 
-A time limit that is over makes it `timeout`, too much memory `out-of-memory`, a lost supervisor or machine
-`node-failed`. `retry.on` may name `timeout` and `node-failure`; who ran out of memory is not started again.
+A job over its time limit becomes `timeout`, a job over its memory limit `out-of-memory`, a job with a lost
+supervisor or machine `node-failed`. `retry.on` may name `timeout` and `node-failure`. A job that ran out of
+memory is not retried.
 """
 
 
@@ -701,80 +612,41 @@ A time limit that is over makes it `timeout`, too much memory `out-of-memory`, a
 
 def openapi() -> dict[str, Any]:
     """The description of the API; no plane is needed to describe it."""
-    nobody: Any = SimpleNamespace(store=SimpleNamespace(sqlite=True))
-    return make_app(nobody).openapi()
+    no_plane: Any = SimpleNamespace(store=SimpleNamespace(sqlite=True))
+    return make_app(no_plane).openapi()
 
 
 API = """# HTTP API
 
 JSON over HTTP at `/api/v1`. Send `Authorization: Bearer TOKEN`; only `/health`, `/version` and
-`/openapi.json` need none. [openapi.json](openapi.json) describes every field; a plane serves the same at
-`/openapi.json`. Changes are additive.
+`/openapi.json` need none. A plane serves the description of every parameter and field at `/openapi.json`;
+`make docs` writes the same to `build/docs/openapi.json`. Changes are additive.
 
-- Moments are ISO 8601 in UTC, durations are seconds, memory is bytes.
-- A list comes in pages: `items`, and `next`, which goes into `cursor` of the next request. No answer is
-  larger than 200 kB.
-- `POST /jobs` takes an `Idempotency-Key` header: asked again with the same key, it answers with the same job.
-- Roles: a viewer reads what its tenant does, a user also acts on its tenant's jobs, an admin does everything.
-  What belongs to another tenant answers as if it were not there.
-- At most 1 MB a body, 50 requests a second and token (200 at once), 10 open streams a token.
-- `/watch` and `/logs/stream` are server-sent events; `Last-Event-ID` goes on where a stream broke off.
-- A plane that does not lead answers 503 with `leader`, the address of the one that does.
+- Times of day are ISO 8601 in UTC, durations are seconds, memory is bytes.
+- Lists are paged: `items`, and `next`, the `cursor` of the next request. No response is larger than 200 kB.
+- `POST /jobs` takes an `Idempotency-Key` header: a repeated request with the same key returns the same job.
+- Roles: a viewer reads the data of its tenant, a user also acts on its tenant's jobs, an admin does
+  everything. Jobs of other tenants answer 404.
+- Limits: 1 MB per body, 50 requests per second and token (200 at once), 10 open streams per token.
+- `/watch` and `/logs/stream` are server-sent events; `Last-Event-ID` resumes a stream.
+- A standby plane answers 503 with `leader`, the address of the leader.
 """
 
 
 def api_page(description: dict[str, Any]) -> str:
     parts = [NOTE + API, "## Calls\n"]
     by_tag: dict[str, list[list[str]]] = {}
-    details = []
     for path, operations in description["paths"].items():
         for method, operation in operations.items():
             call = f"{method.upper()} {path.removeprefix('/api/v1')}"
             by_tag.setdefault(operation["tags"][0], []).append([f"`{call}`", operation["summary"]])
-            details.append(call_section(call, operation))
     for tag, rows in by_tag.items():
         parts.append(f"**{tag}**\n\n{table(['call', 'what it does'], rows)}")
-    parts += [f"## Parameters and answers\n\n{''.join(details)}", problems_section()]
-    return "\n".join(parts)
-
-
-def call_section(call: str, operation: dict[str, Any]) -> str:
-    text = (
-        f"### {call}\n\n{operation['summary']}. {' '.join(operation.get('description', '').split())}".strip()
-    )
-    rows = []
-    for one in operation.get("parameters", ()):
-        kind = schema_word(one["schema"])
-        said = one.get("description", one["schema"].get("description", ""))
-        rows.append([f"`{one['name']}`", one["in"], kind, said])
-    text += "\n\n"
-    if rows:
-        text += table(["parameter", "in", "written as", "meaning"], rows) + "\n"
-    body = operation.get("requestBody", {}).get("content", {}).get("application/json", {}).get("schema")
-    answer = next((code for code in operation["responses"] if code.startswith("2")), "200")
-    content = operation["responses"][answer].get("content", {})
-    told = ", ".join(f"{schema_word(v.get('schema', {}))} ({kind})" for kind, v in content.items())
-    text += (
-        f"Body: `{schema_word(body)}`. " if body else ""
-    ) + f"Answer: {answer}{f', {told}' if told else ''}.\n\n"
-    return text
-
-
-def schema_word(schema: dict[str, Any]) -> str:
-    if "$ref" in schema:
-        return str(schema["$ref"]).rpartition("/")[2]
-    if "enum" in schema:
-        return " ".join(map(str, schema["enum"]))
-    if "anyOf" in schema:
-        return " or ".join(dict.fromkeys(schema_word(s) for s in schema["anyOf"] if s.get("type") != "null"))
-    kind = str(schema.get("format") or schema.get("type", "JSON"))
-    if "minimum" in schema and "maximum" in schema:
-        return f"{kind}, {schema['minimum']} to {schema['maximum']}"
-    return kind
+    return "\n".join([*parts, problems_section()])
 
 
 def problems_section() -> str:
-    """The table of its own words, checked against what the code can say."""
+    """The table in the docstring of api/problems.py, checked against the problems in the code."""
     listed = inspect.getdoc(api_problems) or ""
     rows = re.findall(r"^\| /problems/([\w-]+) \| (\d+) \| ?(.*?) ?\|$", listed, re.M)
     if {kind for kind, _, _ in rows} != set(api_problems.TITLES):
@@ -783,8 +655,8 @@ def problems_section() -> str:
         [f"`/problems/{kind}`", status, said or api_problems.TITLES[kind][1]] for kind, status, said in rows
     ]
     return (
-        "## Errors\n\nEvery refusal is `application/problem+json` (RFC 9457): `type`, `title`, `status`,\n"
-        "`detail`, and what else helps, such as `errors` with a JSON pointer for each mistake.\n\n"
+        "## Errors\n\nEvery error is `application/problem+json` (RFC 9457): `type`, `title`, `status`,\n"
+        "`detail`, and more where it helps, such as `errors` with a JSON pointer for each wrong field.\n\n"
         + table(["type", "status", "meaning"], shown)
     )
 
@@ -806,8 +678,8 @@ def metrics_page() -> str:
     listed = table(["metric", "kind", "labels", "meaning"], sorted(rows))
     return f"""{NOTE}# Metrics
 
-For Prometheus, at `/metrics`. Admins may read them, and viewers without a tenant; everybody if the plane was
-started with `--open-metrics`. `queue` is the tenant. No label names a job.
+For Prometheus, at `/metrics`. Admins may read them, and viewers without a tenant. With `dovetail up
+--open-metrics` they need no token. `queue` is the tenant. No label names a job.
 
 {listed}"""
 

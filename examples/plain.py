@@ -1,4 +1,4 @@
-"""Any script runs as it is: plain PyTorch, one process, nothing of Dovetail in it.
+"""A plain PyTorch script with one process. It runs unchanged and does not use Dovetail.
 
 dovetail run --gpus 1 -- python examples/plain.py
 """

@@ -1,11 +1,11 @@
-"""A small distributed training that may be stopped at any step and goes on from there.
+"""A small distributed training that can be preempted at any step and continues from there.
 
     dovetail submit examples/train.yaml          two processes, one for each GPU
     python examples/train.py --steps 20          or one alone, without a plane
 
-Five lines make it a good guest: `catch_term` first, `report` at every step, `preemption_requested` to learn
-that it must leave, `checkpoint_dir` to know where to save, `finished` at the end. It trains on CPUs (gloo),
-so it runs anywhere; with GPUs say nccl and move model and data to `cuda:LOCAL_RANK`.
+Five lines make it preemptible: `catch_term` first, `report` at every step, `preemption_requested` to ask
+whether it must stop, `checkpoint_dir` for the folder to save in, `finished` at the end. It trains on CPUs
+(gloo), so it runs anywhere; with GPUs use nccl and move model and data to `cuda:LOCAL_RANK`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Any
 
 from dovetail import job
 
-job.catch_term()  # before the slow import: who is told to stop meanwhile still leaves in good order
+job.catch_term()  # before the slow import, during which the job may be told to stop
 
 import torch  # noqa: E402
 import torch.distributed as dist  # noqa: E402
@@ -30,27 +30,27 @@ TOLD_TO_STOP = 128 + 15
 
 
 def main() -> int:
-    """Train; 0 once all steps are done, 143 if it was told to stop and has saved."""
-    asked = arguments()
+    """Train. Exit code 0 when all steps are done, 143 if the job was told to stop and has saved."""
+    options = arguments()
     os.environ.setdefault("MASTER_ADDR", "127.0.0.1")
     os.environ.setdefault("MASTER_PORT", "29500")
     rank, world = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
     dist.init_process_group("gloo", rank=rank, world_size=world)
     try:
-        return train(asked.steps, asked.every, asked.pause, rank)
+        return train(options.steps, options.every, options.pause, rank)
     finally:
         dist.destroy_process_group()
 
 
 def train(steps: int, every: int, pause: float, rank: int) -> int:
-    """All steps that are not done yet; how the process should leave."""
+    """Do the remaining steps; the exit code of the process."""
     torch.manual_seed(0)
     model = DistributedDataParallel(nn.Sequential(nn.Linear(16, 32), nn.Tanh(), nn.Linear(32, 1)))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
     file = job.checkpoint_dir() / "last.pt"
     done = restored(file, model, optimizer)
     if rank == 0:
-        print(f"attempt {job.attempt()} begins behind step {done} of {steps}", flush=True)
+        print(f"attempt {job.attempt()} begins after step {done} of {steps}", flush=True)
     while done < steps:
         if stop_is_wanted():
             if rank == 0:
@@ -72,7 +72,7 @@ def train(steps: int, every: int, pause: float, rank: int) -> int:
 
 
 def step(model: nn.Module, optimizer: torch.optim.Optimizer, seed: int) -> float:
-    """One batch, its own on each process; gradients are averaged over all."""
+    """One step with a batch of its own on each process; gradients are averaged over all."""
     chance = torch.Generator().manual_seed(seed)
     inputs = torch.randn(64, 16, generator=chance)
     loss = nn.functional.mse_loss(model(inputs), inputs.sum(1, keepdim=True).sin())
@@ -83,14 +83,14 @@ def step(model: nn.Module, optimizer: torch.optim.Optimizer, seed: int) -> float
 
 
 def stop_is_wanted() -> bool:
-    """Whether any process was told to stop: all must leave behind the same step."""
+    """Whether any process was told to stop: all must stop after the same step."""
     told = torch.tensor([int(job.preemption_requested())])
     dist.all_reduce(told, op=dist.ReduceOp.MAX)
     return bool(told.item())
 
 
 def save(file: Path, done: int, model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
-    """The whole checkpoint or the one before it."""
+    """Replace the checkpoint atomically."""
     part = file.with_suffix(".part")
     torch.save({"step": done, "model": model.state_dict(), "optimizer": optimizer.state_dict()}, part)
     part.replace(file)
@@ -98,7 +98,7 @@ def save(file: Path, done: int, model: nn.Module, optimizer: torch.optim.Optimiz
 
 
 def restored(file: Path, model: nn.Module, optimizer: torch.optim.Optimizer) -> int:
-    """Steps that are behind us."""
+    """Load the checkpoint, if there is one; the number of steps done."""
     if not file.exists():
         return 0
     kept: dict[str, Any] = torch.load(file, weights_only=True)
@@ -108,11 +108,11 @@ def restored(file: Path, model: nn.Module, optimizer: torch.optim.Optimizer) -> 
 
 
 def arguments() -> argparse.Namespace:
-    """What it is asked for."""
+    """The command line."""
     parser = argparse.ArgumentParser(description="A small distributed training.")
     parser.add_argument("--steps", type=int, default=300, help="in all attempts together")
     parser.add_argument(
-        "--every", type=int, default=50, help="save after so many steps, and when told to stop"
+        "--every", type=int, default=50, help="save after this many steps, and when told to stop"
     )
     parser.add_argument("--pause", type=float, default=0.1, help="seconds added to a step, to watch it")
     return parser.parse_args()

@@ -1,10 +1,11 @@
-"""Seeds, intervals, and who is best."""
+"""Seeds, intervals, and the best policies."""
 
 from __future__ import annotations
 
 import pytest
 
-from dovetail.bench.compare import COLUMNS, Comparison, Entrant, compared, interval
+from dovetail.bench.compare import COLUMNS, Comparison, compared, interval
+from dovetail.bench.policy_choice import PolicyChoice
 from dovetail.bench.resample import Generated, Given, resampled
 from dovetail.model.errors import InputError
 from dovetail.model.units import DAY, HOUR
@@ -51,7 +52,7 @@ def test_short_traces_are_cut_finer_and_bursts_drawn_by_job() -> None:
     assert resampled([job("only", minutes=5)], 9)[0].work == 300 * 10**6
 
 
-def test_a_generated_trace_is_generated_anew() -> None:
+def test_a_generated_trace_is_generated_for_each_seed() -> None:
     source = Generated("philly", 20, 16, 0.5)
     assert source.jobs(0) == source.jobs(0) != source.jobs(1)
 
@@ -69,7 +70,7 @@ def comparison(seeds: int = 1, *policies: str) -> Comparison:
     return compared(
         Given(Trace("small", small)),
         cluster(nodes=1, gpus=1),
-        [Entrant(policy) for policy in policies or ("fifo", "srtf")],
+        [PolicyChoice(policy) for policy in policies or ("fifo", "srtf")],
         seeds=seeds,
         workers=1,
     )
@@ -83,7 +84,7 @@ def test_the_best_is_marked_and_only_if_there_is_one() -> None:
     assert comparison(1, "fifo").best(MEAN) == frozenset()
 
 
-def test_pairs_tell_what_overlapping_intervals_cannot() -> None:
+def test_paired_differences_are_significant_where_intervals_overlap() -> None:
     """Traces differ a lot, policies little but always: seed by seed the gap is sure."""
     from dataclasses import replace
 
@@ -106,12 +107,12 @@ def test_pairs_tell_what_overlapping_intervals_cannot() -> None:
     assert [set(unsure.best(MEAN)), set(unsure.level(MEAN))] == [{"a"}, {"b"}]
 
 
-def test_progress_is_told_run_by_run() -> None:
+def test_progress_is_reported_for_each_run() -> None:
     told: list[tuple[str, int, float]] = []
     compared(
         Given(Trace("small", [job("a", hours=1)])),
         cluster(nodes=1, gpus=1),
-        [Entrant("fifo")],
+        [PolicyChoice("fifo")],
         workers=1,
         progress=lambda label, seed, share: told.append((label, seed, share)),
     )
@@ -119,7 +120,7 @@ def test_progress_is_told_run_by_run() -> None:
     assert told[-1] == ("fifo", 0, 1.0)
 
 
-def test_processes_are_noticed_when_they_fail() -> None:
+def test_a_failed_worker_process_is_reported() -> None:
     class Broken:
         name, varies = "broken", ""
 
@@ -127,4 +128,4 @@ def test_processes_are_noticed_when_they_fail() -> None:
             raise InputError(f"no trace for seed {seed}")
 
     with pytest.raises(InputError, match="no trace for seed 0"):
-        compared(Broken(), cluster(nodes=1, gpus=1), [Entrant("fifo"), Entrant("sjf")], workers=1)  # type: ignore[arg-type]
+        compared(Broken(), cluster(nodes=1, gpus=1), [PolicyChoice("fifo"), PolicyChoice("sjf")], workers=1)  # type: ignore[arg-type]

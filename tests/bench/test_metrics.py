@@ -12,14 +12,27 @@ from dovetail.testing.build import cluster, job, run
 ONE = cluster(nodes=1, gpus=1)
 
 
-def test_times_are_seconds_and_waiting_ends_with_the_first_start() -> None:
+def test_times_are_seconds() -> None:
     found = metrics(run([job("a", seconds=30), job("b", seconds=10)], ONE, "fifo"))
     assert (found.jct.mean, found.jct.p50, found.jct.max) == (35, 35, 40)
     assert (found.wait.mean, found.wait.max) == (15, 30)
+    assert found.first_start == found.wait, "no job was preempted"
     assert (found.makespan, found.utilization, found.finished) == (40, 1.0, 2)
 
 
-def test_percentiles_are_those_everybody_computes() -> None:
+def test_a_job_that_was_preempted_for_six_hours_has_waited_six_hours() -> None:
+    jobs = [job("long", hours=10, tenant="x"), job("short", hours=6, at=60, tenant="y")]
+    found = metrics(run(jobs, ONE, "srtf"))
+    assert (found.wait.max, found.wait.mean) == (6 * 3600, 3 * 3600)
+    assert (found.first_start.max, found.preemptions) == (0, 1), "both started when they arrived"
+    assert {group.name: (group.wait.max, group.first_start.max) for group in found.by_tenant} == {
+        "x": (6 * 3600, 0),
+        "y": (0, 0),
+    }
+    assert [(group.wait.max, group.first_start.max) for group in found.by_size] == [(6 * 3600, 0)]
+
+
+def test_percentiles_interpolate_linearly() -> None:
     values = np.arange(101.0)
     found = spread(values)
     assert (found.p50, found.p90, found.p99, found.max) == (50, 90, 99, 100)
@@ -30,8 +43,8 @@ def test_lost_time_is_in_gpu_seconds() -> None:
     from dovetail.model.job import Checkpoint
     from dovetail.model.units import SECOND
 
-    dear = Checkpoint(restore=30 * SECOND)
-    jobs = [job("long", gpus=4, seconds=1000, checkpoint=dear), job("short", gpus=4, seconds=10, at=100)]
+    slow = Checkpoint(restore=30 * SECOND)
+    jobs = [job("long", gpus=4, seconds=1000, checkpoint=slow), job("short", gpus=4, seconds=10, at=100)]
     found = metrics(run(jobs, cluster(nodes=1, gpus=4), "srtf"))
     assert (found.preemptions, found.lost_gpu_seconds) == (1, 120)
 
@@ -52,7 +65,7 @@ def test_sizes_and_tenants_have_tables_of_their_own() -> None:
     ]
 
 
-def test_rho_is_one_for_who_gets_its_share() -> None:
+def test_rho_compares_with_an_equal_share() -> None:
     """Two equal jobs one after the other: each would take 20 s on its half; they take 10 and 20."""
     found = metrics(run([job("a", seconds=10), job("b", seconds=10)], ONE, "fifo"))
     # a: n = 2 throughout, alone 20 s, so 0.5; b: n = 2 then 1, 1.5 on average, alone 15 s, so 20/15
@@ -60,7 +73,7 @@ def test_rho_is_one_for_who_gets_its_share() -> None:
     assert found.fairness.rho.mean == pytest.approx((0.5 + 20 / 15) / 2)
 
 
-def test_a_tenant_that_waits_for_another_is_wronged() -> None:
+def test_a_tenant_without_its_share_lowers_fairness() -> None:
     jobs = [job("a", gpus=4, hours=1, tenant="red"), job("b", gpus=4, hours=1, tenant="blue")]
     found = metrics(run(jobs, cluster(nodes=1, gpus=4), "fifo")).fairness
     # for the contended hour each was due two GPUs: red held four, blue none
@@ -68,7 +81,7 @@ def test_a_tenant_that_waits_for_another_is_wronged() -> None:
     assert found.jain == pytest.approx(0.5, abs=0.01)
 
 
-def test_weights_say_what_is_due() -> None:
+def test_a_share_is_proportional_to_the_weight() -> None:
     tenants = [Tenant("red", weight=3), Tenant("blue")]
     jobs = [job(f"r{i}", hours=1, tenant="red") for i in range(6)]
     jobs = [*jobs[:3], job("b", hours=1, tenant="blue"), *jobs[3:]]
@@ -77,7 +90,7 @@ def test_weights_say_what_is_due() -> None:
     assert found.jain == pytest.approx(1, abs=0.01)
 
 
-def test_fairness_between_tenants_needs_two_who_compete() -> None:
+def test_fairness_between_tenants_needs_contention() -> None:
     alone = metrics(run([job("a", seconds=10, tenant="red")], ONE, "fifo")).fairness
     calm = [job("a", seconds=10, tenant="red"), job("b", seconds=10, tenant="blue")]
     together = metrics(run(calm, cluster(nodes=1, gpus=2), "fifo")).fairness
@@ -105,3 +118,10 @@ def test_deadlines_cost_and_energy() -> None:
 def test_a_run_without_finished_jobs_has_figures_too() -> None:
     found = metrics(run([job("a", hours=1)], ONE, "fifo", until=10))
     assert (found.jobs, found.finished, found.jct.mean, found.makespan) == (1, 0, 0, 0)
+
+
+def test_a_job_that_never_starts_waits_to_the_end_of_the_run() -> None:
+    jobs = [job("a", hours=1), job("b", hours=1, at=600), job("c", hours=1, at=1800)]
+    found = metrics(run(jobs, ONE, "fifo", until=1800))
+    assert (found.wait.max, found.wait.mean) == (1200, 400)
+    assert found.first_start.max == 0, "of the one job that started"

@@ -8,8 +8,10 @@ from html.parser import HTMLParser
 
 import pytest
 
-from dovetail.bench.compare import Comparison, Entrant, compared
-from dovetail.bench.figures import MOST_BARS, MOST_ROWS, Sampler, shown_jobs, useful
+from dovetail.bench.chart_data import MOST_BARS, MOST_ROWS, shown_jobs
+from dovetail.bench.compare import Comparison, compared
+from dovetail.bench.fragmentation import Sampler, useful
+from dovetail.bench.policy_choice import PolicyChoice
 from dovetail.bench.report import answer, rendered
 from dovetail.bench.resample import Given
 from dovetail.model.job import Job, gang
@@ -54,7 +56,7 @@ def report(jobs: list[Job], *policies: str, gpus: int = 8, seeds: int = 1, name:
     return compared(
         Given(Trace(name, jobs)),
         cluster(nodes=2, gpus=gpus),
-        [Entrant(policy) for policy in policies],
+        [PolicyChoice(policy) for policy in policies],
         described=f"2x{gpus}",
         seeds=seeds,
         draw=True,
@@ -80,7 +82,7 @@ def test_it_is_well_formed_and_fetches_nothing(page: str) -> None:
     assert "url(" not in page
 
 
-def test_it_says_the_answer_and_shows_every_chart(page: str) -> None:
+def test_it_has_the_answer_and_every_chart(page: str) -> None:
     parsed = Page(page)
     text = " ".join(parsed.text).replace("\u00a0", " ")
     assert "srtf has the lowest mean completion time" in text
@@ -93,7 +95,7 @@ def test_it_says_the_answer_and_shows_every_chart(page: str) -> None:
     assert "prefers-color-scheme: dark" in page
 
 
-def test_names_stay_names() -> None:
+def test_names_are_escaped() -> None:
     jobs = [job(HOSTILE, gpus=4, minutes=10, tenant=RUDE), job(RUDE, gpus=16, minutes=5, tenant=HOSTILE)]
     text = rendered(report(jobs, "fifo", "sjf", name=HOSTILE))
     parsed = Page(text)
@@ -112,7 +114,7 @@ def test_a_large_trace_makes_a_small_file() -> None:
     text = rendered(found)
     assert len(text) < 400_000
     for label in found.labels:
-        figures = found.first(label).figures
+        figures = found.first(label).charts
         assert figures is not None
         assert len(figures.rows) <= MOST_ROWS
         assert len(figures.bars) <= MOST_BARS
@@ -122,7 +124,7 @@ def test_a_large_trace_makes_a_small_file() -> None:
 
 def test_curves_average_what_was_held() -> None:
     found = report([job("a", gpus=16, hours=1), job("b", gpus=16, hours=1)], "fifo")
-    figures = found.first("fifo").figures
+    figures = found.first("fifo").charts
     assert figures is not None
     assert set(figures.in_use) == {1.0}
     assert figures.waiting[0] == pytest.approx(1)
@@ -132,7 +134,7 @@ def test_curves_average_what_was_held() -> None:
     assert [(bar.row, bar.start, bar.end) for bar in figures.bars] == [(0, 0, 3600), (1, 3600, 7200)]
 
 
-def test_shown_jobs_do_not_depend_on_the_policy_and_skip_twins() -> None:
+def test_shown_jobs_do_not_depend_on_the_policy_and_skip_equal_jobs() -> None:
     calm = [job(f"calm{n}", minutes=1, at=3600 * n) for n in range(100)]
     burst = [job(f"burst{n}", hours=1, at=3600 * 100 + n) for n in range(100)]
     after = [job(f"after{n}", hours=1, at=3600 * 101 + 300 * n) for n in range(100)]

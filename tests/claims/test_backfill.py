@@ -1,4 +1,4 @@
-"""Backfilling: holes are filled, and whoever was promised a start gets it."""
+"""Backfilling: holes are filled, and reservations are kept."""
 
 from __future__ import annotations
 
@@ -48,7 +48,9 @@ def test_the_hole_is_filled() -> None:
     tells_apart(check, run(HOLE, EIGHT, "backfill"), run(HOLE, EIGHT, "fifo"))
 
 
-@claim("backfill", "conservative promises every job its start: the second in the queue is not delayed either")
+@claim(
+    "backfill", "conservative backfill reserves for every job: the second in the queue is not delayed either"
+)
 def test_conservative_protects_the_second_too() -> None:
     jobs = [
         job("A", gpus=6, hours=10),
@@ -99,8 +101,8 @@ def random_jobs(seed: int, count: int = 60) -> list[Job]:
 
 @pytest.mark.parametrize("variant", ["easy", "conservative"])
 @pytest.mark.parametrize("seed", range(12))
-def test_no_promise_is_broken(variant: str, seed: int) -> None:
-    """With exact lengths nobody starts later than at any start that was ever promised."""
+def test_no_reservation_is_broken(variant: str, seed: int) -> None:
+    """With exact durations no job starts later than any of its reservations said."""
     promised: dict[str, int] = {}
 
     def watch(core: Core, step: Step) -> None:
@@ -123,7 +125,7 @@ def test_both_ways_of_easy_agree(seed: int) -> None:
 
 @pytest.mark.parametrize("variant", ["easy", "conservative"])
 @pytest.mark.parametrize("factor", [0.3, 1.7])
-def test_wrong_lengths_starve_nobody(variant: str, factor: float) -> None:
+def test_wrong_durations_starve_no_job(variant: str, factor: float) -> None:
     rng = Random(7)
     jobs = [
         job(
@@ -162,7 +164,7 @@ def test_others_go_on_while_the_first_misses_its_node(variant: str) -> None:
 
 
 @pytest.mark.parametrize("variant", ["easy", "conservative"])
-def test_a_tenant_at_its_limit_holds_up_nobody_else(variant: str) -> None:
+def test_a_tenant_at_its_limit_delays_no_other_tenant(variant: str) -> None:
     teams = cluster(nodes=1, gpus=8, tenants=[Tenant("full", limit=2), Tenant("free")])
     jobs = [
         job("one", gpus=2, hours=1, tenant="full"),

@@ -1,4 +1,4 @@
-"""The reference policies on the two worked examples that everybody can check by hand."""
+"""The reference policies on two worked examples that a reader can check by hand."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def mean(values: list[float]) -> float:
     return sum(values) / len(values)
 
 
-@claim("fifo", "nobody overtakes: Eve waits an hour behind Dave though a GPU is free for her")
+@claim("fifo", "no job overtakes another: Eve's job waits an hour behind Dave's though a GPU is free for it")
 def test_strict_fifo_blocks_behind_its_head() -> None:
     def check(result: Run) -> None:
         assert [result.start(j.id) / 3600 for j in FIVE_RESEARCHERS] == [0, 0, 0, 0.5, 1.0]
@@ -52,7 +52,7 @@ def test_skipping_lets_eve_pass(policy: str, options: dict[str, Any]) -> None:
     assert mean(result.jct()) / 3600 == 2.25
 
 
-@claim("sjf", "the longest waits for the shorter ones: Alice starts last, at half an hour")
+@claim("sjf", "the longest job waits for the shorter ones: Alice's job starts last, after half an hour")
 def test_sjf_lets_the_longest_wait() -> None:
     def check(result: Run) -> None:
         assert result.start("Alice") == 1800
@@ -83,8 +83,8 @@ def test_four_jobs_on_two_gpus(
     assert result.utilization == pytest.approx(busy)
 
 
-@claim("srtf", "a shorter newcomer takes the place of a longer job, and the mean falls to the least possible")
-def test_srtf_displaces_the_longer() -> None:
+@claim("srtf", "a shorter new job preempts a longer one, and the mean completion time is the least possible")
+def test_srtf_preempts_the_longer_job() -> None:
     def check(result: Run) -> None:
         assert mean(result.jct()) == 34
         assert result.preemptions == 1
@@ -106,7 +106,9 @@ def test_srsf_counts_gpus() -> None:
     tells_apart(check, run(jobs, EIGHT, "srsf"), run(jobs, EIGHT, "srtf"))
 
 
-@claim("priority", "with aging the lowest class still gets its turn under an endless stream of high ones")
+@claim(
+    "priority", "with aging a job of the lowest priority still runs under an endless stream of higher ones"
+)
 def test_aging_ends_starvation() -> None:
     stream = [job(f"high{i}", seconds=100, at=90 * i, priority=10) for i in range(200)]
     jobs = [*stream, job("low", seconds=50, at=10, priority=0)]

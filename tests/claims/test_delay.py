@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dovetail.core.room import Room
-from dovetail.mechanisms.relax import ANYWHERE, NODE, RACK, Localities
+from dovetail.mechanisms.place.locality import ANYWHERE, NODE, RACK, Localities
 from dovetail.model.grant import nodes_of
 from dovetail.model.job import Job, gang
 from dovetail.sim.run import Run
@@ -25,7 +25,7 @@ def three_free_on_each(frees_at: float) -> list[Job]:
 
 
 @claim("delay-scheduling", "waiting 6 s for a node that empties after 5 s ends the job at 15 s, not at 20 s")
-def test_a_little_patience_pays() -> None:
+def test_a_short_wait_for_locality_pays() -> None:
     def check(result: Run) -> None:
         assert result.jct("gang") == [15.0]
 
@@ -36,8 +36,11 @@ def test_a_little_patience_pays() -> None:
     assert hasty.jct("gang") == [20.0]
 
 
-@claim("delay-scheduling", "patience has an end: the job starts split after 6 s, and its delay is the price")
-def test_patience_ends() -> None:
+@claim(
+    "delay-scheduling",
+    "the wait for locality is bounded: the job starts split after 6 s, later than without the wait",
+)
+def test_the_wait_for_locality_is_bounded() -> None:
     def check(result: Run) -> None:
         assert result.wait("gang") == [6.0]
         assert result.jct("gang") == [26.0]
@@ -49,7 +52,7 @@ def test_patience_ends() -> None:
     assert run(jobs, TWO, "delay-scheduling", d_node=0.0).jct("gang") == [20.0]
 
 
-@claim("delay-scheduling", "whoever waits for a place holds up nobody: a later job starts at once")
+@claim("delay-scheduling", "a job that waits for a local place delays no other: a later job starts at once")
 def test_others_pass_meanwhile() -> None:
     jobs = [*three_free_on_each(12), job("later", gpus=2, seconds=3, at=101)]
 
@@ -59,7 +62,7 @@ def test_others_pass_meanwhile() -> None:
     tells_apart(check, run(jobs, TWO, "delay-scheduling", d_node=6.0), run(jobs, TWO, "fifo"))
 
 
-def test_patience_stands_still_while_nothing_is_free() -> None:
+def test_time_without_free_devices_does_not_count() -> None:
     """Until 103 s there are not even four GPUs to decline, so patience begins then."""
     jobs = three_free_on_each(30)
     jobs[2] = job("fill b", gpus=3, seconds=103)

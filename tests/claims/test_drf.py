@@ -42,7 +42,8 @@ def test_weights() -> None:
 
 
 @claim(
-    "drf", "what counts is the scarcest thing one holds: who is short of CPU is held back by CPU, not by GPUs"
+    "drf",
+    "the dominant resource counts: a tenant that uses most CPU is limited by its CPU share, not by GPUs",
 )
 def test_dominant_resource_decides() -> None:
     jobs = [job(f"cpu{i}", shape=Shape(1, 1, cpus=6_000), hours=1, tenant="cpu") for i in range(8)]

@@ -19,7 +19,7 @@ def mean(values: list[float]) -> float:
 
 @claim(
     "e-las",
-    "a job at 90 % after 4 h goes before one at 5 % after 1 h; by service alone it is the other way round",
+    "a job at 90 % after 4 h goes before one at 5 % after 1 h; by service alone the order is the reverse",
 )
 def test_progress_outweighs_service() -> None:
     jobs = [
@@ -37,10 +37,10 @@ def test_progress_outweighs_service() -> None:
     tells_apart(check, run(jobs, two, "e-las", **world), least_service)
 
 
-@claim("e-las", "who waits displaces who runs only if it ranks lower by more than a tenth")
-def test_near_equals_do_not_trade_places() -> None:
+@claim("e-las", "a waiting job preempts a running one only if it ranks lower by more than a tenth")
+def test_nearly_equal_jobs_do_not_preempt_each_other() -> None:
     one = cluster(nodes=1, gpus=1)
-    jobs = [job(f"{i}", hours=4) for i in range(2)]  # without epochs: whoever waits has had less
+    jobs = [job(f"{i}", hours=4) for i in range(2)]  # without epochs: the waiting job has less service
 
     def check(result: Run) -> None:
         assert result.preemptions < 60  # in 480 periods
@@ -59,7 +59,7 @@ def trace(seed: int) -> list[Job]:
     return jobs
 
 
-@claim("e-las", "mean JCT at or below tiresias-l on traces whose jobs report their epochs")
+@claim("e-las", "mean JCT at or below tiresias-l on traces of jobs that report epochs")
 def test_mean_jct_is_below_least_attained_service() -> None:
     four = cluster(nodes=4, gpus=8)
     runs = [(run(jobs, four, "e-las"), run(jobs, four, "tiresias-l")) for jobs in map(trace, range(10))]

@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 
-from dovetail.mechanisms.auction import Bundle, auction
-from dovetail.mechanisms.trade import Holding, Trade, settled, trades
 from dovetail.model.cluster import Cluster, Tenant, parse_cluster, with_tenants
 from dovetail.model.grant import load_of
 from dovetail.model.job import Job
-from dovetail.policies.themis import Name, Themis, themis
+from dovetail.policies.gandiva_fair.trade import Holding, Trade, after_trades, trades
+from dovetail.policies.themis.auction import Bundle, auction
+from dovetail.policies.themis.policy import Name, Themis, themis
 from dovetail.sim.run import Run
 from dovetail.testing.build import Profile, cluster, job, run
 from dovetail.testing.claims import claim, tells_apart
@@ -92,7 +92,7 @@ FOUR_APPS = [
 
 @claim(
     "themis",
-    "an app with long jobs ends as if a private share were its own, where attained service starves it",
+    "an app with long jobs finishes as on a private share, where attained service starves it",
 )
 def test_long_jobs_are_not_starved() -> None:
     def check(result: Run) -> None:
@@ -104,7 +104,7 @@ def test_long_jobs_are_not_starved() -> None:
     assert round(rhos(las, STARVED)["long"], 2) == 2.77
 
 
-@claim("themis", "four apps of unlike jobs: nobody's finish-time fairness is worse than 1.2")
+@claim("themis", "four apps of different jobs: no app's finish-time fairness is worse than 1.2")
 def test_four_apps_end_as_on_private_shares() -> None:
     on = cluster(nodes=2, gpus=4)
 
@@ -169,22 +169,22 @@ def test_the_worst_off_are_better_off() -> None:
     tells_apart(check, on_random_apps("themis"), las)
 
 
-@claim("themis", "offers to the worst off alone raise fairness, offers to everybody raise efficiency")
+@claim("themis", "offers to the worst-off apps only raise fairness, offers to all apps raise efficiency")
 def test_f_trades_fairness_for_efficiency() -> None:
     """Leases of 5 minutes: the wait for the end of one would hide what an app of 20 minutes is offered."""
     few = on_random_apps("themis", lease=300.0, fairness=0.8)
-    everybody = on_random_apps("themis", lease=300.0, fairness=0.0)
+    all_apps = on_random_apps("themis", lease=300.0, fairness=0.0)
 
     def fair(ends: Ends) -> None:
-        assert mean([rho for rho, _ in ends]) < 0.9 * mean([rho for rho, _ in everybody])
-        assert better(ends, everybody, 0) > 0
+        assert mean([rho for rho, _ in ends]) < 0.9 * mean([rho for rho, _ in all_apps])
+        assert better(ends, all_apps, 0) > 0
 
     def efficient(ends: Ends) -> None:
         assert mean([jct for _, jct in ends]) < 0.9 * mean([jct for _, jct in few])
         assert better(ends, few, 1) >= SEEDS - 2
 
-    tells_apart(fair, few, everybody)
-    tells_apart(efficient, everybody, few)
+    tells_apart(fair, few, all_apps)
+    tells_apart(efficient, all_apps, few)
 
 
 def dearest(tables: Sequence[Sequence[Bundle]], amount: int) -> list[int]:
@@ -194,8 +194,8 @@ def dearest(tables: Sequence[Sequence[Bundle]], amount: int) -> list[int]:
     return [table.index(bundle) for table, bundle in zip(tables, best, strict=True)]
 
 
-@claim("themis", "doubling all that one declares changes nothing: neither what one wins nor what one pays")
-def test_doubling_ones_values_changes_nothing() -> None:
+@claim("themis", "an app that doubles all its values changes nothing: neither what it wins nor what it pays")
+def test_doubling_all_values_changes_nothing() -> None:
     luck = Random(1)
     games = []
     for _ in range(50):
@@ -237,17 +237,17 @@ def gain_of_lying(fairness: float) -> float:
             def says(name: Name, table: list[Bundle], liar: str = liar) -> list[Bundle]:
                 return [Bundle(b.size, b.value**4) for b in table] if name == (liar, "") else table
 
-            lied = spans(run(jobs, SIXTEEN, replace(honest, says=says)), jobs)
+            lied = spans(run(jobs, SIXTEEN, replace(honest, bids=says)), jobs)
             ratios.append((lied[liar][1] - lied[liar][0]) / (truth[liar][1] - truth[liar][0]))
     return mean(ratios)
 
 
-@claim("themis", "exaggerating what GPUs are worth does not bring one's own end nearer on average")
+@claim("themis", "an app that exaggerates the value of GPUs does not finish earlier on average")
 def test_lying_does_not_pay() -> None:
     def check(ratio: float) -> None:
         assert ratio >= 0.99
 
-    # What protects is the offer to few, not the payment: where everybody bids, lying pays though winners pay.
+    # The offer to few apps protects, not the payment: where all apps bid, lying pays though winners pay.
     tells_apart(check, gain_of_lying(0.8), gain_of_lying(0.0))
 
 
@@ -259,7 +259,7 @@ TWO_TENANTS = cluster(nodes=2, gpus=8, tenants=[Tenant("A"), Tenant("B")])
 
 @claim(
     "astraea",
-    "one tenant floods the cluster with gangs: over a day both have the same part of what they deserve",
+    "one tenant floods the cluster with gangs: over a day both receive the same part of what they deserve",
 )
 def test_a_flood_of_gangs_takes_nothing_from_others() -> None:
     """A could always use all 16 GPUs, B 4: they deserve 12 and 4. A's gangs take 8 or 16 at a time."""
@@ -323,7 +323,7 @@ def test_both_gain_by_a_trade() -> None:
     speedups = {"A": 1.25, "B": 5.0}
 
     def worth(made: Sequence[Trade]) -> tuple[float, float]:
-        after = settled(held, made)
+        after = after_trades(held, made)
         return after["A"].worth(1.25), after["B"].worth(5.0)
 
     def check(made: Sequence[Trade]) -> None:
@@ -353,9 +353,10 @@ def work_a_second(
 
 
 @claim(
-    "gandiva-fair", "by trade nobody has less than its share of each type is worth, and the cluster does more"
+    "gandiva-fair",
+    "after trade no tenant has less than its share of each type is worth, and the cluster does more work",
 )
-def test_trade_lifts_everybody() -> None:
+def test_trade_helps_every_tenant() -> None:
     """Three users, 4 V100 and 4 K80 each; the one with speed-up 2 makes the price for the other two."""
     on = with_tenants(parse_cluster("3x4:V100,3x4:K80"), [Tenant(name) for name in "ABC"])
     speeds = {"A": {"V100": 1.25, "K80": 1.0}, "B": {"V100": 5.0, "K80": 1.0}, "C": {"V100": 2.0, "K80": 1.0}}

@@ -84,8 +84,8 @@ def test_a_failure_costs_at_most_a_period() -> None:
     tells_apart(check, outcome(Checkpoint(every=int(period * 1e6))), outcome(Checkpoint()))
 
 
-@claim("ffdl", "a job over its tenant's quota runs on what is idle, and gives way to one within")
-def test_over_quota_is_admitted_and_gives_way() -> None:
+@claim("ffdl", "a job over its tenant's quota runs on idle GPUs, and is preempted for a job within quota")
+def test_a_job_over_quota_is_admitted_and_preempted() -> None:
     on = cluster(nodes=2, gpus=4, tenants=[Tenant("A", quota=4), Tenant("B", quota=4)])
     saved = Checkpoint(every=10 * 60_000_000)
     jobs = [
@@ -111,7 +111,7 @@ def test_gangs_larger_than_a_node_stay_in_one_rack() -> None:
         assert len({on.nodes[node].rack for node in nodes_of(held.spots)}) == 1
 
 
-def test_a_tenant_waits_in_line_and_holds_up_nobody_else() -> None:
+def test_a_tenant_delays_no_other_tenant() -> None:
     on = cluster(nodes=1, gpus=4, tenants=[Tenant("A"), Tenant("B")])
     jobs = [
         job("a1", gpus=2, hours=1, tenant="A"),

@@ -1,6 +1,6 @@
 """What studies of real clusters found, as properties of heavy-tailed traces; means over many seeds.
 
-The findings: larger gangs wait longer, and so do those who want the GPU type that most want; shortest first
+The findings: larger gangs wait longer, and so do jobs for the GPU type in highest demand; shortest first
 helps even if durations are only guessed; devices that a job cannot fill are better shared. Each comes with
 a setting in which its cause is missing, and there the same check has to fail.
 """
@@ -56,7 +56,7 @@ def waits_by_size(discipline: str, *, sized: bool = True) -> Sequence[float]:
     return [fmean(waits) for waits in found.values()]
 
 
-def test_larger_gangs_wait_longer_where_the_smaller_may_pass() -> None:
+def test_larger_gangs_wait_longer_where_smaller_jobs_may_overtake() -> None:
     """First come, first served among those that fit (`skip`), as most do it: every doubling tells."""
 
     def check(waits: Sequence[float]) -> None:
@@ -68,7 +68,7 @@ def test_larger_gangs_wait_longer_where_the_smaller_may_pass() -> None:
     tells_apart(check, waits_by_size("skip"), waits_by_size("skip", sized=False))
 
 
-def test_where_nobody_overtakes_only_whole_nodes_stand_out() -> None:
+def test_without_overtaking_only_whole_nodes_stand_out() -> None:
     """`strict`: all stand in one line, and a job is late by its own size only while it is the first.
 
     So those of a whole node wait longest, by a few per cent; between 1, 2 and 4 GPUs chance decides.
@@ -81,7 +81,7 @@ def test_where_nobody_overtakes_only_whole_nodes_stand_out() -> None:
     tells_apart(check, waits_by_size("strict"), waits_by_size("skip"))
 
 
-# -- (b) and so do those who want what most want
+# -- (b) jobs for the GPU type in highest demand wait longer
 
 
 def two_types() -> Cluster:
@@ -90,7 +90,7 @@ def two_types() -> Cluster:
 
 
 def waits_by_type(wants_new: float) -> Sequence[tuple[float, float]]:
-    """For each seed the mean wait of those who want new GPUs, and of those who want old ones."""
+    """For each seed the mean wait of jobs for new GPUs, and of jobs for old ones."""
     on, found = two_types(), []
     for seed in SEEDS:
         luck = Random(1_000 + seed)

@@ -10,15 +10,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dovetail.mechanisms import objectives
+from dovetail.mechanisms.objective import share_objectives as objectives
 from dovetail.model.cluster import Cluster, GpuType, Node, Tenant
 from dovetail.model.errors import BadOption
 from dovetail.model.job import Job
 from dovetail.policies.gavel import gavel
 from dovetail.sim.run import Run
-from dovetail.solve import lp
-from dovetail.solve.parts import solved
-from dovetail.solve.shares import Shares
+from dovetail.solve import time_share_lp
+from dovetail.solve.partitioned import solved
+from dovetail.solve.time_shares import Shares
 from dovetail.testing.build import Checkpoint, Profile, job, run
 from dovetail.testing.claims import claim, tells_apart
 from dovetail.traces.profiles import load_throughputs
@@ -54,9 +54,7 @@ def held(result: Run) -> dict[tuple[str, str], float]:
     return found
 
 
-@claim(
-    "gavel", "of 2 K80, 1 P100 and 1 V100 the best use is 185 steps a second; taking types as they come, 135"
-)
+@claim("gavel", "of 2 K80, 1 P100 and 1 V100 the best use is 185 steps a second; blind to types, 135")
 def test_the_sum_of_throughputs_is_the_best_there_is() -> None:
     jobs = [model(name, speeds, hours=1) for name, speeds in THREE.items()]
 
@@ -76,13 +74,13 @@ def test_the_sum_of_throughputs_is_the_best_there_is() -> None:
 
 
 @claim(
-    "gavel", "everybody gets 90/79 of what an equal share of all types would give, where time alone gives 1"
+    "gavel", "every job gets 90/79 of the throughput of an equal share of all types; blind to types it gets 1"
 )
 def test_the_worst_off_does_better_than_with_an_equal_share() -> None:
     on, horizon = gpus([2, 1, 1]), 100 * 360.0
     share = np.array([2, 1, 1]) / 4
     normal = {name: float(np.array(speeds) @ share) for name, speeds in THREE.items()}
-    # As much work as the bound lets everybody do by the horizon.
+    # As much work as each job can do by the horizon according to the bound.
     jobs = [
         model(name, speeds, hours=horizon / HOUR * normal[name] * 90 / 79 / speeds[-1])
         for name, speeds in THREE.items()
@@ -94,7 +92,7 @@ def test_the_worst_off_does_better_than_with_an_equal_share() -> None:
     tells_apart(check, run(jobs, on, "gavel"), run(jobs, on, "gavel", aware=False))
 
 
-@claim("gavel", "after a hundred rounds everybody has had its share of each type to within 5 %")
+@claim("gavel", "after a hundred rounds every job has had its share of each type to within 5 %")
 def test_rounds_make_the_shares_true() -> None:
     on, rounds = gpus([2, 1, 1]), 100
     jobs = [model(name, speeds, hours=1000) for name, speeds in THREE.items()]
@@ -110,7 +108,7 @@ def test_rounds_make_the_shares_true() -> None:
     tells_apart(check, run(jobs, on, "gavel", until=until), run(jobs, on, "gavel", aware=False, until=until))
 
 
-@claim("gavel", "where types differ by the same factor for everybody, max-min is a plain fair share of time")
+@claim("gavel", "where types differ by the same factor for every job, max-min is a plain fair share of time")
 def test_with_one_factor_for_all_it_is_a_fair_share() -> None:
     on = gpus([1, 1], ("K80", "V100"))
     alike = [
@@ -184,7 +182,7 @@ def test_aware_beats_agnostic_on_a_batch() -> None:
     tells_apart(check, run(jobs, on, "gavel", objective="makespan", round=1800.0, solver="vertex"), blind)
 
 
-@claim("gavel", "shares of a company go down its tree: a division's weight counts, however many jobs it has")
+@claim("gavel", "shares go down the tree of tenants: a division's weight counts, however many jobs it has")
 def test_a_hierarchy_is_fair_between_divisions_first() -> None:
     tenants = [Tenant("research", weight=2.0), Tenant("product", weight=1.0)]
     on = gpus([3], ("V100",), tenants)
@@ -205,7 +203,8 @@ def test_a_hierarchy_is_fair_between_divisions_first() -> None:
 
 
 @claim(
-    "gavel", "deadlines are kept at the least cost: dear GPUs are used only where cheap ones would be late"
+    "gavel",
+    "deadlines are met at the least cost: expensive GPUs are used only where cheap ones would be late",
 )
 def test_cost_keeps_deadlines() -> None:
     nodes = (Node("k", 1, GpuType("K80"), price=1.0), Node("v", 1, GpuType("V100"), price=10.0))
@@ -251,7 +250,7 @@ def test_a_pair_that_gets_less_done_than_one_alone_is_left_apart() -> None:
     assert {spot[2] for stretch in packed.stretches for spot in stretch.spots} == {1000}
 
 
-@claim("gavel", "space sharing nearly doubles what is used of the GPUs where a job alone uses 35 % of one")
+@claim("gavel", "space sharing nearly doubles the utilisation of GPUs where a job alone uses 35 % of one")
 def test_packed_jobs_use_more_of_a_gpu() -> None:
     on, use = gpus([2], ("V100",)), 0.35
     jobs = [beside(f"{'ab'[i % 2]}{i}", 0.95, hours=2, use=use) for i in range(8)]
@@ -293,7 +292,7 @@ def test_packed_beats_alone_on_measured_models() -> None:
         ({"objective": "finish-time", "solver": "vertex"}, "solver=centre"),
     ],
 )
-def test_packed_is_refused_in_a_line_where_there_are_no_pairs(options: dict[str, Any], why: str) -> None:
+def test_packed_is_refused_where_jobs_cannot_share_devices(options: dict[str, Any], why: str) -> None:
     with pytest.raises(BadOption, match=why):
         gavel(packed=True, **options)
 
@@ -305,13 +304,15 @@ def crowd(n: int) -> tuple[Shares, np.ndarray]:
     return Shares(speed, np.ones(n), capacity), speed @ (capacity / capacity.sum())
 
 
-@claim("pop", "eight parts of 2,000 jobs come within 3 % of the whole; one part a job is the equal share")
-def test_parts_are_near_the_whole_if_they_are_large() -> None:
+@claim(
+    "pop", "eight sub-problems of 2,000 jobs come within 3 % of the whole; one per job gives the equal share"
+)
+def test_large_subproblems_are_near_the_whole() -> None:
     shares, scale = crowd(2_000)
-    best = lp.level(shares, scale).value
+    best = time_share_lp.level(shares, scale).value
 
     def reached(parts: int) -> float:
-        found = solved(shares, parts, lambda part, rows: lp.level(part, scale[rows]), seed=0)
+        found = solved(shares, parts, lambda part, rows: time_share_lp.level(part, scale[rows]), seed=0)
         assert (shares.used(found.x) <= shares.capacity * (1 + 1e-9)).all()
         return float((shares.reach(found.x) / scale).min()) / best
 
@@ -322,17 +323,17 @@ def test_parts_are_near_the_whole_if_they_are_large() -> None:
 
 
 @claim("pop", "in rounds it does what gavel does: jobs go where they are fast")
-def test_pop_is_gavel_in_parts() -> None:
+def test_pop_is_gavel_in_subproblems() -> None:
     jobs, on = stream(seed=2, count=60, between=0.0), gpus([4, 4, 4])
-    blind = run(jobs, on, "pop", parts=2, round=1800.0, aware=False)
+    blind = run(jobs, on, "pop", subproblems=2, round=1800.0, aware=False)
 
     def check(result: Run) -> None:
         assert np.mean(result.jct()) <= np.mean(blind.jct()) / 1.15
 
-    tells_apart(check, run(jobs, on, "pop", parts=2, round=1800.0), blind)
+    tells_apart(check, run(jobs, on, "pop", subproblems=2, round=1800.0), blind)
 
 
-def test_who_saves_nothing_when_stopped_runs_until_it_has_saved() -> None:
+def test_a_job_that_saves_nothing_when_stopped_runs_until_its_next_checkpoint() -> None:
     """Else two of them would take turns for ever on one GPU."""
     hour = 3_600_000_000
     jobs = [job(name, hours=2, checkpoint=Checkpoint(every=hour, on_stop=False)) for name in "ab"]

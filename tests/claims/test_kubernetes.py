@@ -92,7 +92,7 @@ def test_elastic_gang_grows() -> None:
     tells_apart(check, run(jobs, FOUR, "volcano"), run(rigid, FOUR, "volcano"))
 
 
-@claim("volcano", "pods beyond a gang are given back to a queue below its share; gangs are not broken")
+@claim("volcano", "pods beyond a gang are evicted for a queue below its share; gangs are not broken")
 def test_reclaim_takes_surplus_only() -> None:
     tenants = [Tenant("A"), Tenant("B")]
     jobs = [
@@ -127,7 +127,9 @@ BORROWERS = [job(f"a{i}", gpus=2, seconds=1_000, at=i, tenant="A") for i in rang
 OWNER = job("b", gpus=4, seconds=100, at=10, tenant="B")
 
 
-@claim("kueue", "borrowed quota is taken back, the latest first, and nobody within its own is touched")
+@claim(
+    "kueue", "borrowed quota is reclaimed, the latest job first, and no queue within its quota loses a job"
+)
 def test_reclaim_of_borrowed_quota() -> None:
     def check(result: Run) -> None:
         assert [result.start(f"a{i}") for i in range(4)] == [0, 1, 2, 3]  # A borrows four of B's
@@ -158,7 +160,7 @@ def test_borrowing_limit() -> None:
     )
 
 
-@claim("kueue", "a strict queue waits behind its head; best effort passes it over")
+@claim("kueue", "a strict queue waits behind its head; a best-effort queue passes over it")
 def test_strategies() -> None:
     alone = cluster(nodes=1, gpus=8, tenants=[Tenant("A", quota=4)])
     jobs = [
@@ -173,7 +175,10 @@ def test_strategies() -> None:
     tells_apart(check, run(jobs, alone, "kueue", strategy="strict"), run(jobs, alone, "kueue"))
 
 
-@claim("kueue", "a workload whose pods cannot all start is sent back in time, and its GPUs serve others")
+@claim(
+    "kueue",
+    "a workload that cannot start all its pods is requeued after a timeout, and its GPUs serve others",
+)
 def test_ready_timeout() -> None:
     jobs = [
         job("n0", gpus=1, seconds=2_000),
@@ -200,7 +205,7 @@ def test_whole_or_nothing() -> None:
     four = cluster(nodes=4, gpus=2)
 
     def check(result: Run) -> None:
-        assert result.start("late") == 2  # nobody sits on the free node while waiting for another
+        assert result.start("late") == 2  # no workload holds the free node while it waits for another
 
     jobs = [*small, wide, late]
     tells_apart(

@@ -35,7 +35,7 @@ def test_the_starved_job_runs_when_the_stream_ends() -> None:
 
 @claim(
     "mesos-drf",
-    "who holds least is offered first: a newcomer gets every GPU that falls free until it is level",
+    "the framework that holds least is offered first: a new one gets every freed GPU until it is level",
 )
 def test_lowest_share_first() -> None:
     old = [job(f"old{i}", seconds=100 + 10 * i, tenant="old") for i in range(16)]

@@ -10,14 +10,14 @@ import numpy as np
 import pytest
 
 from dovetail.core.core import Core, Step
-from dovetail.mechanisms.partitions import dominant_shares
-from dovetail.mechanisms.regimes import Forecast, ahead, behind, time_of
 from dovetail.model.action import Resize, Stop
 from dovetail.model.cluster import Cluster, GpuType, Node
 from dovetail.model.job import Job, Profile, Shape, Traits
-from dovetail.model.speed import regime_at
+from dovetail.model.profile_arithmetic import regime_at
 from dovetail.model.units import HOUR, MINUTE, SECOND
+from dovetail.policies.dorm.containers import dominant_shares
 from dovetail.policies.gavel import gavel
+from dovetail.policies.shockwave.regimes import Forecast, ahead, behind, time_of
 from dovetail.sim.run import Run
 from dovetail.testing.build import cluster, job, run
 from dovetail.testing.claims import claim, tells_apart
@@ -105,7 +105,9 @@ def test_matching_is_the_best_schedule() -> None:
     assert mean(baseline) > 5  # minutes
 
 
-@claim("allox", "with a small no user falls below a floor, though another floods the cluster with short jobs")
+@claim(
+    "allox", "with a small `a` no user falls below a floor, though another floods the cluster with short jobs"
+)
 def test_a_small_fraction_is_fair() -> None:
     flood = [job(f"a{i}", seconds=60, at=10 * i, user="ann") for i in range(360)]
     slow = [job(f"b{i}", minutes=30, at=60, user="bob") for i in range(16)]
@@ -162,7 +164,7 @@ def loss(count: dict[str, int]) -> float:
 
 @claim(
     "dorm",
-    "more is in use than when everybody has a third of the cluster, and shares stay near the fair ones",
+    "more is in use than with a third of the cluster for each, and shares stay near the fair ones",
 )
 def test_more_is_used_than_by_an_equal_partition() -> None:
     ours = run([app(id) for id in CORES], THREE, "dorm")
@@ -198,7 +200,10 @@ def disturbed(theta2: float) -> tuple[Run, list[str]]:
     return run(jobs, THREE, "dorm", theta2=theta2, on_step=keep), seen
 
 
-@claim("dorm", "with theta2 = 0 nobody who runs is ever resized; with theta2 = 1 at least as much is in use")
+@claim(
+    "dorm",
+    "with theta2 = 0 no running application is ever resized; with theta2 = 1 at least as much is in use",
+)
 def test_resizing_is_bounded() -> None:
     def untouched(case: tuple[Run, list[str]]) -> None:
         assert case[1] == []
@@ -241,11 +246,11 @@ def rhos(result: Run, jobs: list[Job], gpus: int) -> list[float]:
 
 @claim(
     "shockwave",
-    "nobody ends late though X speeds up four times; who takes today's speed for tomorrow's errs by 1.4",
+    "no job finishes late though X becomes four times as fast; with its present speed assumed, rho is 1.4",
 )
 @pytest.mark.parametrize(("hours", "baseline"), [(3, "makespan"), (5, "srtf")])
-def test_a_job_that_speeds_up_hurts_nobody(hours: float, baseline: str) -> None:
-    """X says 8 h and takes 5. Who wants all to end soon over-serves it; srtf passes it over as the longer."""
+def test_a_job_that_speeds_up_makes_no_job_late(hours: float, baseline: str) -> None:
+    """X declares 8 h and takes 5. For the makespan it gets too much; srtf passes over it as longer."""
     jobs = [job("x", hours=8, profile=FASTER), job("y", hours=hours)]
     one = cluster(gpus=1)
 
@@ -272,7 +277,7 @@ def mixture(seed: int) -> list[Job]:
 
 @claim(
     "shockwave",
-    "the worst finish-time fairness is better than that of who aims at it alone, and all end sooner",
+    "the worst finish-time fairness is better than under a policy for that alone, and all end sooner",
 )
 def test_fair_and_efficient() -> None:
     traces, four = [mixture(seed) for seed in range(10)], cluster(gpus=4)
@@ -290,8 +295,11 @@ def test_fair_and_efficient() -> None:
     assert mean(r.makespan for r in ours) < mean(r.makespan for r in rival)
 
 
-@claim("shockwave", "the rest of a job is foreseen: 10 % off on average, where today's speed is 30 % off")
-def test_the_rest_of_a_job_is_foreseen() -> None:
+@claim(
+    "shockwave",
+    "the remaining time of a job is forecast: 10 % off on average, where today's speed is 30 % off",
+)
+def test_the_remaining_time_of_a_job_is_forecast() -> None:
     def errors(profile: Profile, forecast: Forecast) -> float:
         true = time_of(ahead(profile, 0, 1e6, "declared"))
         points = [1e6 * i / 20 for i in range(20)]

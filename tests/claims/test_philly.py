@@ -6,10 +6,10 @@ from random import Random
 
 import pytest
 
-from dovetail.mechanisms.quota import guarantees
-from dovetail.mechanisms.relax import Delays
+from dovetail.mechanisms.quota.tenant_quota import guarantees
 from dovetail.model.cluster import Cluster, Tenant
 from dovetail.model.job import Job
+from dovetail.policies.philly.queueing_delays import QueueingDelays
 from dovetail.sim.run import Run
 from dovetail.testing.build import Checkpoint, Profile, cluster, job, run
 from dovetail.testing.claims import claim, tells_apart
@@ -30,8 +30,8 @@ def four_free_on_each(split: float) -> list[Job]:
     ]
 
 
-def measured(jobs: list[Job], on: Cluster, policy: str, **options: float) -> tuple[Run, Delays]:
-    delays = Delays(guarantees(on))
+def measured(jobs: list[Job], on: Cluster, policy: str, **options: float) -> tuple[Run, QueueingDelays]:
+    delays = QueueingDelays(guarantees(on))
     result = run(jobs, on, policy, on_step=lambda core, step: delays.watch(core), **options)
     return result, delays
 
@@ -50,7 +50,7 @@ def test_locality_is_relaxed() -> None:
     assert packed.jct("gang") == [110 * MINUTE]
 
 
-@claim("philly", "relaxing is no free lunch: a gang that runs three times slower split ends later for it")
+@claim("philly", "relaxed locality has a price: a gang that is three times slower when split finishes later")
 def test_relaxing_can_cost() -> None:
     jobs = four_free_on_each(split=3.0)
 
@@ -97,15 +97,18 @@ def test_the_delays_add_up(seed: int) -> None:
     ]
     result, delays = measured(jobs, on, "philly")
     assert result.finished == 50
-    waits = dict(zip(result.jobs.id, result.wait(), strict=True))
-    for name, wait in waits.items():
+    delay = dict(zip(result.jobs.id, result.first_start(), strict=True))  # the paper's queueing delay
+    for name, before_first_start in delay.items():
         parts = delays.fair_share.get(name, 0) + delays.fragmentation.get(name, 0)
-        assert parts == wait * 1e6
+        assert parts == before_first_start * 1e6
     assert sum(delays.fair_share.values()) > 0
     assert sum(delays.fragmentation.values()) > 0
 
 
-@claim("philly", "a virtual cluster below its quota gets it back: who is above theirs stops its newest")
+@claim(
+    "philly",
+    "a virtual cluster below its quota gets it back: the newest jobs of those above quota are stopped",
+)
 def test_shares_are_restored() -> None:
     on = cluster(nodes=2, gpus=8, tenants=QUOTAS)
     saved = Checkpoint(restore=5_000_000)
@@ -123,7 +126,7 @@ def test_shares_are_restored() -> None:
 
 
 def test_a_busy_cluster_only() -> None:
-    """At 8 of 16 in use nobody is stopped, though B is below its quota and finds no whole node."""
+    """At 8 of 16 in use no job is stopped, though B is below its quota and finds no whole node."""
     on = cluster(nodes=2, gpus=8, tenants=[Tenant("A", quota=4), Tenant("B", quota=12)])
     jobs = [
         job("a1", gpus=4, seconds=900, tenant="A"),
@@ -138,7 +141,7 @@ def test_a_busy_cluster_only() -> None:
 
 @claim(
     "philly",
-    "a failed job is tried again, but not one that fails as soon as it runs: its user must mend it",
+    "a failed job is tried again, but not one that fails as soon as it runs: its user must fix it",
 )
 def test_fast_failures_are_not_retried() -> None:
     jobs = [

@@ -6,8 +6,8 @@ from math import log
 
 import pytest
 
-from dovetail.mechanisms.score import Usage, fair_share, kept, used_by
 from dovetail.model.cluster import Tenant
+from dovetail.policies.slurm.priority_factors import Usage, fair_share, usage_now, used_by
 from dovetail.sim.run import Run
 from dovetail.testing.build import Shape, cluster, job, run
 from dovetail.testing.claims import claim, tells_apart
@@ -42,7 +42,7 @@ def _next_to_start(system: str) -> None:
     assert fifo.start("b") == max(fifo.jobs.start) / 1e6
 
 
-@claim("slurm", "backfill fills the hole before the first in the queue and does not delay it")
+@claim("slurm", "backfill fills the hole before the first job in the queue and does not delay it")
 def test_slurm_fills_the_hole() -> None:
     jobs = [
         job("A", gpus=6, hours=10),
@@ -61,7 +61,7 @@ def test_slurm_fills_the_hole() -> None:
         check(run(jobs, EIGHT, "fifo"))
 
 
-@claim("slurm", "what was used long ago is forgotten by halves")
+@claim("slurm", "usage decays with its half-life")
 def test_the_past_is_forgotten() -> None:
     """A took 40 GPU-hours four weeks ago, which count 2.5 now, and B took 8 an hour ago."""
     one = cluster(nodes=1, gpus=4, tenants=[Tenant("A"), Tenant("B")])
@@ -78,7 +78,7 @@ def test_the_past_is_forgotten() -> None:
     tells_apart(check, run(jobs, one, "slurm"), run(jobs, one, "slurm", half_life=0.0))
 
 
-@claim("openpbs", "only the first in the queue is promised a start: others are filled in behind it alone")
+@claim("openpbs", "only the first job in the queue has a reservation: others are backfilled behind it alone")
 def test_openpbs_backfills_around_one() -> None:
     jobs = [
         job("A", gpus=6, hours=10),
@@ -134,10 +134,10 @@ def test_a_full_partition_shuts_only_itself() -> None:
 
 def test_usage_decays_exactly() -> None:
     day = 86_400_000_000
-    held = kept(0, {}, {"a": 2000})
+    held = usage_now(0, {}, {"a": 2000})
     assert used_by(held, day, 0) == {"a": 2.0 * day}
     assert used_by(held, day, day)["a"] == pytest.approx(2 * day * 0.5 / log(2))
-    twice = kept(day, used_by(held, day, day), {"a": 2000})
+    twice = usage_now(day, used_by(held, day, day), {"a": 2000})
     assert used_by(twice, 2 * day, day)["a"] == pytest.approx(used_by(held, 2 * day, day)["a"])
     assert used_by(Usage(0, (("a", 8.0),)), 3 * day, day) == {"a": 1.0}
 

@@ -1,4 +1,4 @@
-"""Tiresias: short jobs overtake long ones though nobody told their lengths."""
+"""Tiresias: short jobs overtake long ones without knowing their durations."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_demotion_comes_at_the_threshold_of_gpu_time(gpus: int, demoted_at: floa
 
 @claim(
     "tiresias-l",
-    "mean JCT at least 5 times below fifo: short jobs do not wait for a long one that came before",
+    "mean JCT at least 5 times below fifo: short jobs do not wait for a long one that arrived before",
 )
 def test_short_jobs_do_not_wait_for_a_long_one() -> None:
     fifo = run(LONG_THEN_SHORT, EIGHT, "fifo")
@@ -92,7 +92,7 @@ def worst_wait(result: Run, name: str) -> float:
 
 @claim(
     "tiresias-l",
-    "promotion bounds how long a job waits for what it has run; without it the wait has no bound",
+    "promotion bounds the wait of a job relative to its run time; without it the wait has no bound",
 )
 def test_promotion_bounds_the_wait() -> None:
     day = 86_400.0
@@ -101,7 +101,7 @@ def test_promotion_bounds_the_wait() -> None:
         return run(stream(until), ONE, "tiresias-l", promote=promote, until=until)
 
     def check(result: Run) -> None:
-        # It waits `promote` times what it ran, and then for the young who came before it: at most what
+        # It waits `promote` times what it ran, and then for jobs of the first queue before it: at most what
         # it ran itself, for only then did they gather, and one short job.
         assert worst_wait(result, "long") <= 4.0 + 1.0 + 0.2
 
@@ -110,7 +110,7 @@ def test_promotion_bounds_the_wait() -> None:
     assert worst_wait(watched(None, 8 * day), "long") > 3.9 * worst_wait(watched(None, 2 * day), "long")
 
 
-@claim("tiresias-l", "only models with skewed tensors wait for one node; others take what is free at once")
+@claim("tiresias-l", "only models with skewed tensors wait for one node; others take any free GPUs at once")
 def test_skewed_models_are_consolidated_and_others_scattered() -> None:
     two = cluster(nodes=2, gpus=4)
     hour = [job(f"half{i}", gpus=2, hours=1) for i in range(2)]
@@ -130,8 +130,8 @@ def test_skewed_models_are_consolidated_and_others_scattered() -> None:
     assert run(hour, two, "tiresias-l").jct() == [3600, 3600]
 
 
-@claim("tiresias-l", "in a sticky queue nobody who runs is displaced by one who waits in the same queue")
-def test_sticky_queues_keep_who_runs() -> None:
+@claim("tiresias-l", "in a sticky queue a waiting job never preempts a running job of the same queue")
+def test_sticky_queues_keep_running_jobs() -> None:
     jobs = [
         job("wide", gpus=2, hours=2),  # in the lower queue from 300 s on
         job("narrow", gpus=1, hours=1, at=400),  # and this one, behind it, from 1000 s on
@@ -184,7 +184,7 @@ def test_the_distribution_is_learned_from_finished_jobs() -> None:
 @pytest.mark.parametrize("policy", ["tiresias-l", "tiresias-g"])
 @pytest.mark.parametrize("select", ["fit", "count"])
 @pytest.mark.parametrize("promote", [None, 2.0])
-def test_everybody_finishes(policy: str, select: str, promote: float | None) -> None:
+def test_every_job_finishes(policy: str, select: str, promote: float | None) -> None:
     jobs = [
         job(f"{i:02}", gpus=1 + (7 * i) % 12, minutes=1 + (i * i) % 90, at=120.0 * (i % 25))
         for i in range(60)

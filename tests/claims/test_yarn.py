@@ -32,7 +32,7 @@ def test_guarantee_is_restored_as_jobs_end() -> None:
 
 @claim(
     "yarn-cs",
-    "gangs too: while one within its queue's guarantee waits for room, nobody borrows what falls free",
+    "while a gang within its queue's guarantee waits for room, no queue borrows what falls free",
 )
 def test_gang_within_guarantee_is_not_starved() -> None:
     gang = job("gang", gpus=4, seconds=100, at=20, tenant="B")
@@ -55,7 +55,7 @@ def test_user_limit_factor() -> None:
     tells_apart(check, run(jobs, QUARTERS, "yarn-cs"), run(jobs, QUARTERS, "yarn-cs", user_limit_factor=4.0))
 
 
-@claim("yarn-cs", "with preemption the guarantee is there at once, and nobody falls below its own")
+@claim("yarn-cs", "with preemption the guarantee holds at once, and no queue falls below its own")
 def test_inter_queue_preemption() -> None:
     def check(result: Run) -> None:
         assert all(result.start(f"b{i}") == 20 for i in range(6))
@@ -89,7 +89,7 @@ def test_queues_in_a_tree() -> None:
     assert [sum(name.startswith(t + ".") for name in first) for t in ("x1", "x2", "y")] == [3, 1, 4]
 
 
-@claim("yarn-cs", "a gang passes over spots that are apart, for as long as its missed offers allow")
+@claim("yarn-cs", "a gang declines to be split, for as long as its missed offers allow")
 def test_locality_delay() -> None:
     two = cluster(nodes=2, gpus=4)
     jobs = [

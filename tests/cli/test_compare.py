@@ -1,4 +1,4 @@
-"""`dovetail compare`: who is best, and how sure that is."""
+"""`dovetail compare`: the best policies, and how certain that is."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def test_the_best_of_each_column_is_marked(dove: Dove) -> None:
     assert "2.25*" in rows["fifo discipline=skip"]
 
 
-def test_json_has_every_run_and_who_is_best(dove: Dove) -> None:
+def test_json_has_every_run_and_the_best_policies(dove: Dove) -> None:
     said = json.loads(dove(f"{COMPARE} fifo,sjf --seeds 3 --json").stdout)
     assert (said["trace"], said["cluster"], said["gpus"], said["seeds"]) == ("five", "1x8", 8, 3)
     assert [row["policy"] for row in said["policies"]] == ["fifo", "sjf"]
@@ -54,9 +54,9 @@ def test_a_policy_that_deadlocks_is_not_the_best(dove: Dove, folder: Path) -> No
     (folder / "gangs.csv").write_text("id,submit,gpus,duration\na,0,8,100\nb,0,8,100\n")
     result = dove("compare gangs.csv --cluster 2x4 --policies k8s-default,fifo --workers 1 --report c.html")
     assert result.exit_code == 1
-    assert result.stdout.startswith("only fifo brought every job to an end")
+    assert result.stdout.startswith("only fifo finished every job")
     assert "deadlock under k8s-default" in result.stderr
-    assert "came to a deadlock" in (folder / "c.html").read_text()
+    assert "k8s-default deadlocked" in (folder / "c.html").read_text()
 
 
 def test_processes_give_what_one_process_gives(folder: Path) -> None:
@@ -70,7 +70,7 @@ def test_processes_give_what_one_process_gives(folder: Path) -> None:
     assert figures("1") == figures("3")
 
 
-def test_a_mistake_in_a_process_is_told_by_the_parent(folder: Path) -> None:
+def test_an_error_in_a_worker_process_is_reported_by_the_parent(folder: Path) -> None:
     code = (
         "import sys\nfrom dovetail.bench import compare\nfrom dovetail.model.errors import PlanError\n"
         "def broken(*_, **__): raise PlanError('nonsense')\n"

@@ -47,9 +47,18 @@ def listed(plane: Any, *jobs: dict[str, Any], path: str = "/jobs") -> None:
         )
 
     plane.on("GET", path, page)
+    plane.on("GET", "/policy", Reply({"name": "fifo", "options": {}, "stand_in": None}))
 
 
-# --- nobody there, and wrong questions -------------------------------------------------------------
+# --- no plane, and usage errors --------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("size", ["much", "-1", "1.5.2G"])
+def test_a_limit_for_output_that_is_not_a_size_is_one_line(dove: Dove, folder: Path, size: str) -> None:
+    result = dove("up", "--state", str(folder / "state"), "--virtual", "1x1", "--output-limit", size)
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert f"--output-limit {size}: not a size; write 1GiB, 500MB, or 0 for no limit" in result.stderr
+    assert not (folder / "state").exists()
 
 
 def test_no_plane_is_one_line(dove: Dove, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -64,7 +73,7 @@ def test_no_plane_is_one_line(dove: Dove, folder: Path, monkeypatch: pytest.Monk
 MISTAKES = {
     "ps -o csv": ("csv", "json"),
     "ps -o custom-columns=": ("custom-columns",),
-    "ps --json -o yaml": ("two forms",),
+    "ps --json -o yaml": ("exclude each other",),
     "ps -t PX": ("PX", "pending"),
     "why ../tokens": ("'../tokens'", "dovetail ps"),
     "why k3v9q2": ("no job", "k3v9q2", "dovetail ps -a"),
@@ -72,14 +81,14 @@ MISTAKES = {
     "ps -o custom-columns=X:": ("X:", "path"),
     "history --since 3": ("3d",),
     "report --since 1d --until 2d": ("1d", "2d"),
-    "policy default --set whole=true": ("name the policy",),
+    "policy default --set whole=true": ("give the name of the policy",),
     "policies nosuchthing": ("'nosuchthing'", "dovetail policies"),
     "submit --gpus 0.5 -- true": ("--gpu-share 0.5",),
     "logs k3v9q2 --attempt 0": ("attempt",),
     "cancel": ("--mine",),
     "cancel k3v9q2 --mine": ("only one",),
-    "cancel --mine --array 3-7": ("which array",),
-    "hold a b --array 1": ("which array",),
+    "cancel --mine --array 3-7": ("exactly one array",),
+    "hold a b --array 1": ("exactly one array",),
     "priority k3v9q2 1.5": ("1.5", "whole number"),
     "drain gpu[01-": ("gpu[01-", "gpu[01-08]"),
     "drain gpu[8-1]": ("gpu[01-08]",),
@@ -89,11 +98,11 @@ MISTAKES = {
     "report --month --since 3d": ("month",),
     "token create x --role king": ("king", "admin"),
     "token create x --expires soon": ("soon", "--expires"),
-    "policy --set a=1": ("name it",),
+    "policy --set a=1": ("needs the name of a policy",),
     "policy fifo --set disciplin=skip": ("disciplin", "discipline"),
     "submit": ("job file",),
     "submit none.yaml": ("none.yaml",),
-    "submit five.yaml --wrap true": ("one thing",),
+    "submit five.yaml --wrap true": ("exactly one of",),
     "submit --gpus 1 --time 30 -- true": ("30m",),
     "submit --env NOT_SET_ANYWHERE -- true": ("NOT_SET_ANYWHERE",),
     "run --gpus 1": ("COMMAND",),
@@ -102,7 +111,7 @@ MISTAKES = {
 
 
 @pytest.mark.parametrize("command", MISTAKES)
-def test_a_wrong_question_gets_one_clear_line(dove: Dove, plane: Any, command: str) -> None:
+def test_a_usage_error_is_one_clear_line(dove: Dove, plane: Any, command: str) -> None:
     plane.on("GET", "/nodes", Reply({"items": [], "next": None}))
     for path in ("/jobs/k3v9q2", "/jobs/k3v9q2/why"):
         plane.on("GET", path, problem(404, "no job has this id"))
@@ -116,7 +125,7 @@ def test_a_wrong_question_gets_one_clear_line(dove: Dove, plane: Any, command: s
 
 
 @pytest.mark.parametrize("token", ["a\nb", "日本"])
-def test_what_cannot_be_a_token_is_told(
+def test_an_invalid_token_is_reported(
     dove: Dove, plane: Any, monkeypatch: pytest.MonkeyPatch, token: str
 ) -> None:
     monkeypatch.setenv("DOVETAIL_TOKEN", token)
@@ -127,7 +136,7 @@ def test_what_cannot_be_a_token_is_told(
 
 
 @pytest.mark.parametrize("key", ["", " a", "a\nb", "ä", "k" * 256])
-def test_what_cannot_be_a_key_is_told(dove: Dove, plane: Any, key: str) -> None:
+def test_an_invalid_idempotency_key_is_reported(dove: Dove, plane: Any, key: str) -> None:
     result = dove("submit --key", key, "--", "true")
     assert (result.exit_code, result.stdout) == (2, "")
     assert result.stderr.startswith("error: the key ")
@@ -135,14 +144,14 @@ def test_what_cannot_be_a_key_is_told(dove: Dove, plane: Any, key: str) -> None:
     assert plane.asked == []
 
 
-def test_a_number_that_is_none_and_empty_text_are_told(dove: Dove, plane: Any) -> None:
+def test_an_invalid_number_and_empty_text_are_reported(dove: Dove, plane: Any) -> None:
     for command in (("tenant set a --weight nan",), ("submit --wrap", " ")):
         result = dove(*command)
         assert (result.exit_code, result.stdout, plane.asked) == (2, "", [])
         assert result.stderr.count("\n") == 1
 
 
-def test_a_problem_that_is_told_twice_is_said_once(dove: Dove, plane: Any) -> None:
+def test_a_repeated_error_is_printed_once(dove: Dove, plane: Any) -> None:
     for detail in ("make it first", "parent: make it first"):
         wrong = problem(422, detail, errors=[{"pointer": "/parent", "detail": "make it first"}])
         plane.on("PUT", "/tenants/a", wrong)
@@ -157,7 +166,7 @@ def test_the_token_is_nowhere_to_be_seen(dove: Dove, plane: Any) -> None:
     assert TOKEN not in result.output + result.stderr
 
 
-def test_what_comes_from_others_does_no_harm_on_a_terminal(dove: Dove, plane: Any) -> None:
+def test_control_characters_never_reach_the_terminal(dove: Dove, plane: Any) -> None:
     listed(plane, a_job(name="\x1b[2Jgone\nnew", user="a\tb", state="pending", reason="\x07"))
     said = dove("ps -o wide").stdout
     assert "?[2Jgone?new" in said
@@ -189,7 +198,7 @@ def test_ps_loads_nothing_heavy(plane: Any) -> None:
 # --- lists -----------------------------------------------------------------------------------------
 
 
-def test_ps_says_what_runs_and_what_waits(dove: Dove, plane: Any) -> None:
+def test_ps_lists_running_and_waiting_jobs(dove: Dove, plane: Any) -> None:
     waiting = a_job("m8x0aa", state="pending", letter="PD", reason="Resources", placement=[], started_at=None)
     gang = a_job("gang00", gpus=12, placement=[{"node": f"n{i}", "devices": [0]} for i in range(3)])
     listed(plane, waiting, gang)
@@ -200,13 +209,15 @@ def test_ps_says_what_runs_and_what_waits(dove: Dove, plane: Any) -> None:
     assert lines[3].endswith("n[0-2]")
     assert lines[4].endswith("Resources")
     assert "dovetail why" in lines[-1]
-    assert [asked.query["state"] for asked in plane.asked] == ["running,stopping", "pending,held"]
+    lists = [asked.query["state"] for asked in plane.asked if "state" in asked.query]
+    assert lists == ["running,stopping", "pending,held"]
+    assert len(plane.asked) == 3, "the third request is for the policy"
     assert dove("queue").stdout.splitlines()[0] == lines[0]
 
 
-def test_ps_asks_for_what_was_typed(dove: Dove, plane: Any) -> None:
+def test_ps_passes_its_filters_to_the_api(dove: Dove, plane: Any) -> None:
     listed(plane)
-    assert dove("ps --mine -t PD,R -A research -u ann -n sft*").stdout.startswith("no such jobs")
+    assert dove("ps --mine -t PD,R -A research -u ann -n sft*").stdout.startswith("no matching jobs")
     query = plane.asked[0].query
     assert query["state"] == "pending,running"
     assert (query["mine"], query["tenant"], query["user"], query["name"]) == (
@@ -329,7 +340,7 @@ def test_why_begins_with_the_sentence(dove: Dove, plane: Any) -> None:
     lines = dove("why job/k3v9q2").stdout.splitlines()
     assert lines[0] == "It needs 8 A100; 4 are free."
     assert lines[1].startswith("it will start about ")
-    assert lines[2] == "ahead of it: 2 jobs of yours and jobs of others"
+    assert lines[2] == "ahead of it: 2 jobs of yours and jobs of other users"
     assert "a job of another tenant" in "\n".join(lines)
     assert lines[-1] == "to start sooner:  ask for 4"
     assert json.loads(dove("why k3v9q2 --json").stdout) == answer
@@ -367,7 +378,7 @@ def test_parts_of_gpus_are_shown_as_parts(dove: Dove, plane: Any) -> None:
     assert said[3].split() == ["n0", "0", "A100", "shared", "0.75", "half00,quart0"]
 
 
-def test_describe_tells_what_was_asked_for_and_what_was_lost(dove: Dove, plane: Any) -> None:
+def test_describe_shows_the_request_and_the_lost_work(dove: Dove, plane: Any) -> None:
     plane.on("GET", "/jobs/k3v9q2/attempts", Reply({"items": [], "next": None}))
     job = a_job(gpus=8, nodes=2, cpus=1.5, memory=3 << 29, lost_gpu_seconds=3600.0)
     plane.on("GET", "/jobs/k3v9q2", Reply(job))
@@ -396,18 +407,18 @@ def test_why_says_when_a_begin_time_comes(dove: Dove, plane: Any) -> None:
     assert dove("why k3v9q2").stdout == "Its begin time has not come.\n"
 
 
-def test_release_says_what_a_job_still_waits_for(dove: Dove, plane: Any) -> None:
+def test_release_says_why_a_job_still_waits(dove: Dove, plane: Any) -> None:
     waits = a_job(state="held", reason="Dependency")
     answer = {"job": "k3v9q2", "state": "held", "reason": "Dependency", "sentence": "It waits for m8x0aa."}
     plane.on("GET", "/jobs/k3v9q2/why", Reply(answer))
     plane.on("GET", "/jobs/k3v9q2", Reply(waits))
     plane.on("POST", "/jobs/k3v9q2/release", Reply(waits))
     said = dove("release k3v9q2").stdout
-    assert said == "k3v9q2 is released, and waits for something else: It waits for m8x0aa.\n"
+    assert said == "k3v9q2 is released, but still waits: It waits for m8x0aa.\n"
     plane.on("POST", "/jobs/k3v9q2/release", problem(409, "nothing to release: k3v9q2 is held"))
     result = dove("release k3v9q2")
     assert (result.exit_code, result.stdout) == (2, "")
-    assert result.stderr.startswith("error: nobody holds k3v9q2")
+    assert result.stderr.startswith("error: k3v9q2 is not held")
     assert "It waits for m8x0aa." in result.stderr
 
 
@@ -504,14 +515,16 @@ def test_cancel_part_of_an_array(dove: Dove, plane: Any) -> None:
         ("timeout", "k3v9q2 had already ended: timeout"),
     ],
 )
-def test_what_is_over_is_not_said_to_be_cancelled(dove: Dove, plane: Any, state: str, told: str) -> None:
+def test_a_job_that_has_ended_is_not_reported_as_cancelled(
+    dove: Dove, plane: Any, state: str, told: str
+) -> None:
     plane.on("GET", "/jobs/k3v9q2", Reply(a_job(state=state)))
     result = dove("cancel k3v9q2")
     assert (result.stdout, result.exit_code) == (told + "\n", 0)
     assert [asked.method for asked in plane.asked] == ["GET"]
 
 
-def test_what_ends_while_it_is_cancelled_is_told_as_it_ended(dove: Dove, plane: Any) -> None:
+def test_a_job_that_ends_during_its_cancellation_is_reported_as_it_ended(dove: Dove, plane: Any) -> None:
     plane.on("GET", "/jobs/k3v9q2", Reply(a_job()))
     plane.on("POST", "/jobs/k3v9q2/cancel", Reply(a_job(state="completed")))
     assert dove("cancel k3v9q2").stdout == "k3v9q2 had already completed\n"
@@ -539,6 +552,19 @@ def test_a_shell_has_the_environment_of_the_job(plane: Any, folder: Path) -> Non
     command += ["sh", "-c", 'echo "$DOVETAIL_JOB_ID $CUDA_VISIBLE_DEVICES $DOVETAIL_STATE"; exit 7']
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert (done.stdout, done.returncode) == ("k3v9q2 4,5 \n", 7)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root, which can run programs as another account")
+def test_a_shell_of_root_has_the_account_of_the_job(plane: Any, folder: Path) -> None:
+    """Its environment is its user's: as root, a variable such as LD_PRELOAD would run the user's code."""
+    plane.on("GET", "/jobs/k3v9q2", Reply(a_job(attempt=2)))
+    run = folder / "state" / "attempts" / "k3v9q2" / "2" / "run"
+    run.mkdir(parents=True)
+    os.chown(run, 65534, 65534)
+    (run.parent / "environment.json").write_text(json.dumps({"PATH": os.environ["PATH"], "PWD": "/"}))
+    command = [sys.executable, "-m", "dovetail.cli", "shell", "k3v9q2", "--", "id", "-u"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (done.stdout, done.returncode) == ("65534\n", 0)
 
 
 # --- submit, run, plan -----------------------------------------------------------------------------
@@ -569,7 +595,7 @@ def test_submit_a_file_with_flags_before_it(dove: Dove, plane: Any, folder: Path
     assert plane.asked[-1].headers["idempotency-key"] == "mine"
 
 
-def test_what_the_plane_notes_is_passed_on(dove: Dove, plane: Any) -> None:
+def test_notes_of_the_plane_are_printed(dove: Dove, plane: Any) -> None:
     made = {"id": "k3v9q2", "ids": ["k3v9q2"], "count": 1, "array": False, "notes": ["you may have meant m"]}
     plane.on("POST", "/jobs", Reply(made, 201))
     plane.on("POST", "/plan", Reply({"fits": True, "notes": ["you may have meant m"]}))
@@ -605,7 +631,7 @@ def test_submit_from_standard_input_and_from_the_command_line(plane: Any, folder
     assert plane.asked[2].body["run"] == "a && b"
 
 
-def test_what_the_plane_finds_wrong_is_told_with_its_line(dove: Dove, plane: Any, folder: Path) -> None:
+def test_errors_of_the_plane_name_the_line_of_the_job_file(dove: Dove, plane: Any, folder: Path) -> None:
     (folder / "bad.yaml").write_text("name: x\nresources:\n  gpu: 3\nrun: 'true'\n")
     errors = [{"pointer": "/resources/gpu", "detail": "unknown key 'gpu'; did you mean gpus?"}]
     for verb, path in (("submit", "/jobs"), ("plan", "/plan")):
@@ -671,7 +697,7 @@ def test_an_interrupted_run_cancels_its_job(plane: Any) -> None:
     assert len(plane.of("/jobs/k3v9q2/cancel")) == 1
 
 
-def test_a_second_interrupt_leaves_the_job_to_itself(plane: Any) -> None:
+def test_a_second_interrupt_stops_waiting_for_the_job(plane: Any) -> None:
     takes_jobs(plane)
     serve_log(plane, b"hello\n")
     plane.on("GET", "/jobs/k3v9q2", Reply(a_job()))
@@ -688,7 +714,7 @@ def test_a_second_interrupt_leaves_the_job_to_itself(plane: Any) -> None:
         process.send_signal(signal.SIGINT)
         _, told = process.communicate(timeout=DEADLINE)
     assert process.returncode == 130
-    assert "left to itself" in told
+    assert "no longer waiting for" in told
 
 
 @pytest.mark.parametrize("verb", ["submit", "run", "plan"])
@@ -755,7 +781,7 @@ def test_plan_says_where_and_when(dove: Dove, plane: Any) -> None:
     plane.on("POST", "/plan", Reply(answer))
     said = dove("plan --gpus A100:4 --time 2h").stdout
     assert said.startswith("it would start now on n0\n")
-    assert "it would stop m8x0aa and 2 jobs of others" in said
+    assert "it would preempt m8x0aa and 2 jobs of other users" in said
     assert json.loads(dove("plan --gpus 4 --json").stdout) == answer
 
 
@@ -777,7 +803,7 @@ def test_nodes_and_gpus(dove: Dove, plane: Any) -> None:
     ]
     plane.on("GET", "/nodes", Reply({"items": nodes, "next": None}))
     said = dove("nodes").stdout.splitlines()
-    assert said[0] == "3 nodes, 3 of 12 GPUs free, 1 node not in use"
+    assert said[0] == "3 nodes, 3 of 12 GPUs free, 1 node out of service"
     assert said[3].split() == ["gpu00", "drained", "A100", "4", "0", "2", "-"]
     assert dove("nodes gpu[01-02] -o name").stdout == "gpu01\ngpu02\n"
     gpus = [
@@ -797,7 +823,7 @@ def test_nodes_and_gpus(dove: Dove, plane: Any) -> None:
     assert len(json.loads(dove("gpus --free --json").stdout)["gpus"]) == 1
 
 
-def test_one_that_is_wrong_does_not_stop_the_others(dove: Dove, plane: Any) -> None:
+def test_an_error_for_one_name_does_not_stop_the_others(dove: Dove, plane: Any) -> None:
     plane.on("POST", "/nodes/n0/drain", Reply({}))
     plane.on("POST", "/nodes/n9/drain", problem(404, "no node has this name that this token may see"))
     result = dove("drain n9 n0")
@@ -820,7 +846,7 @@ def test_ranges_of_nodes_are_drained(dove: Dove, plane: Any, verb: str) -> None:
     result = dove(f"{verb} gpu[08-10],n0 --reason", "new driver")
     assert result.stdout.splitlines()[0] == "gpu08 is draining"
     assert [asked.body for asked in plane.asked] == [{"reason": "new driver"}] * 4
-    assert dove(f"{verb.replace('drain', 'resume')} n0").stdout == "n0 is in use again\n"
+    assert dove(f"{verb.replace('drain', 'resume')} n0").stdout == "n0 accepts jobs again\n"
 
 
 def test_shares_history_and_report(dove: Dove, plane: Any) -> None:
@@ -916,18 +942,29 @@ def test_the_policy_is_shown_and_switched(dove: Dove, plane: Any) -> None:
     assert plane.asked[-1].body == {"name": "only-the-plane-knows", "options": {"a": "b"}}
 
 
-def test_the_same_policy_with_other_options_is_told_as_what_changed(dove: Dove, plane: Any) -> None:
+def test_a_policy_that_fails_is_named_with_the_one_that_decides_instead(dove: Dove, plane: Any) -> None:
+    listed(plane, a_job(state="pending", letter="PD", reason="Resources", placement=[], started_at=None))
+    stand_in = {"policy": "kueue", "options": {}, "reason": "KeyError: 'x'\x1b"}
+    stand_in["retry_at"] = "2126-11-15T12:00:00Z"
+    plane.on("GET", "/policy", Reply({"name": "mine", "options": {}, "stand_in": stand_in}))
+    told = "mine fails (KeyError: 'x'?): kueue decides instead; mine is tried again in "
+    assert dove("policy").stdout.startswith(f"mine\n{told}")
+    assert dove("ps").stderr.startswith(f"note: {told}")
+    assert dove("ps -o json").stderr == "", "programs ask for the policy itself"
+
+
+def test_changed_options_of_the_same_policy_are_listed(dove: Dove, plane: Any) -> None:
     usual = {"name": "kueue", "options": {"whole": True, "score": "pack"}}
     plane.on("GET", "/policy", Reply({**usual, "default": True}))
     said = dove("policy").stdout
     assert said.startswith("kueue with whole=true, score=pack\n")
     rows = {line.split()[0]: line.split()[1:] for line in said.splitlines() if line.startswith("  ")}
     assert (rows["whole"], rows["preempt"]) == (["true", "false"], ["true", "true"])
-    assert "this is what a new plane begins with" in said
+    assert "this is the default of a new plane" in said
     plane.on("PUT", "/policy", Reply({"name": "kueue", "options": {}}))
     assert dove("policy kueue").stdout == "now kueue; changed: score pack -> spread, whole true -> false\n"
     plane.on("PUT", "/policy", Reply(usual))
-    assert dove("policy default").stdout == "it is kueue with whole=true, score=pack as before\n"
+    assert dove("policy default").stdout == "unchanged: kueue with whole=true, score=pack\n"
     assert plane.asked[-1].body == {"name": "default", "options": {}}
 
 
@@ -935,14 +972,10 @@ def test_teams_get_their_quotas(dove: Dove, plane: Any) -> None:
     plane.on("PUT", "/tenants/research", Reply({"name": "research"}))
     plane.on("DELETE", "/tenants/research", Reply({}))
     assert "research is set" in dove("tenant set research --quota 6 --parent lab --borrow 2").stdout
-    assert plane.asked[0].body == {
-        "quota": 6,
-        "borrow": 2,
-        "limit": None,
-        "weight": 1.0,
-        "parent": "lab",
-        "account": "",
-    }
+    assert plane.asked[0].body == {"quota": 6, "borrow": 2, "parent": "lab"}, "what is not named stays"
+    dove("tenant set research --quota none --account root --allow-root")
+    assert plane.asked.pop().body == {"quota": None, "account": "root", "allow_root": True}
+    assert "is not a number of GPUs" in dove("tenant set research --quota -1").stderr
     assert "no quota" in dove("tenant drop research").stdout
     assert plane.asked[1].method == "DELETE"
 
@@ -953,8 +986,10 @@ def test_teams_get_their_quotas(dove: Dove, plane: Any) -> None:
 @pytest.fixture
 def process(plane: Any, folder: Path) -> Iterator[subprocess.Popen[bytes]]:
     """What `down` takes for the plane of the state folder."""
+    from dovetail.control.serve import _started
+
     with subprocess.Popen(["sleep", "600"]) as made:
-        address = {"url": plane.url, "token": TOKEN, "pid": made.pid}
+        address = {"url": plane.url, "token": TOKEN, "pid": made.pid, "started": _started(made.pid)}
         (folder / "state" / "address.json").write_text(json.dumps(address))
         reaper = threading.Thread(target=made.wait)
         reaper.start()
@@ -966,9 +1001,9 @@ def process(plane: Any, folder: Path) -> Iterator[subprocess.Popen[bytes]]:
 def test_down_is_for_the_plane_of_the_state_folder(
     dove: Dove, plane: Any, folder: Path, process: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whatever plane, and whose token, the environment names."""
+    """The environment may name another plane and another token."""
     monkeypatch.setenv("DOVETAIL_URL", "http://127.0.0.1:9")
-    monkeypatch.setenv("DOVETAIL_TOKEN", "of-somebody-else")
+    monkeypatch.setenv("DOVETAIL_TOKEN", "another-token")
     plane.on(
         "GET",
         "/jobs",
@@ -984,21 +1019,21 @@ def test_down_is_for_the_plane_of_the_state_folder(
     assert {asked.headers["authorization"] for asked in plane.asked} == {f"Bearer {TOKEN}"}
     assert [asked.body["ids"] for asked in plane.of("/jobs/cancel")] == [["a", "b"], ["c"]]
     assert process.wait(DEADLINE) == -signal.SIGTERM
-    assert result.stderr == "note: DOVETAIL_URL is http://127.0.0.1:9, which this has not stopped\n"
+    assert result.stderr == "note: DOVETAIL_URL is http://127.0.0.1:9; that plane was not stopped\n"
 
 
-def test_down_says_which_jobs_do_not_leave(
+def test_down_names_the_jobs_that_do_not_stop(
     dove: Dove, plane: Any, process: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("dovetail.cli.up.STOPPING", 0.2)
     listed(plane, a_job("a", state="stopping"))
     plane.on("POST", "/jobs/cancel", Reply({"count": 1, "missing": []}))
-    assert "1 job cancelled, 1 job not gone after 0.2 s: a\n" in dove("down --cancel").stdout
+    assert "1 job cancelled, 1 job still stopping after 0.2 s: a\n" in dove("down --cancel").stdout
     assert process.wait(DEADLINE) == -signal.SIGTERM
 
 
 def test_down_leaves_the_jobs_alone(dove: Dove, plane: Any, process: subprocess.Popen[bytes]) -> None:
-    assert dove("down").stdout.endswith("has stopped; its jobs go on\n")
+    assert dove("down").stdout.endswith("has stopped; its jobs keep running\n")
     assert plane.asked == []
     assert process.wait(DEADLINE) == -signal.SIGTERM
     result = dove("down")

@@ -116,9 +116,9 @@ MISTAKES = {
     "simulate large.csv --cluster 1x8 --policy fifo": ("large.csv, line 3", "'b'", "--drop-unfit"),
     "compare large.csv --cluster 1x8 --policies fifo,sjf": ("large.csv, line 3", "larger cluster"),
     "simulate typed.csv --cluster 1x8:A100 --policy fifo": ("typed.csv, line 2", "H100", "larger cluster"),
-    "simulate five.csv --cluster 1x8 --policy fifo --jobs-out no/x.csv": ("no/x.csv", "another place"),
+    "simulate five.csv --cluster 1x8 --policy fifo --jobs-out no/x.csv": ("no/x.csv", "another folder"),
     "simulate five.csv --cluster 1x8 --policy fifo --report .": (".", "is a directory"),
-    "simulate five.csv --cluster 1x8 --policy fifo --report x --jobs-out x": ("x", "of its own"),
+    "simulate five.csv --cluster 1x8 --policy fifo --report x --jobs-out x": ("x", "its own file"),
     "simulate five.csv --cluster 1x8": ("--policy", "--help"),
     "simulate five.csv --cluster 1x8 --polcy fifo": ("--polcy", "--policy"),
     "simulat five.csv": ("simulat", "simulate"),
@@ -135,7 +135,7 @@ MISTAKES = {
 
 
 @pytest.mark.parametrize("command", MISTAKES)
-def test_a_wrong_question_gets_one_clear_line(dove: Dove, folder: Path, command: str) -> None:
+def test_a_usage_error_is_one_clear_line(dove: Dove, folder: Path, command: str) -> None:
     (folder / "short.csv").write_text("id,submit,gpus\na,0,1\n")
     (folder / "negative.csv").write_text("id,submit,gpus,duration\na,0,1,5\nb,0,1,-5\n")
     (folder / "large.csv").write_text("id,submit,gpus,duration\na,0,1,5\nb,0,64,5\n")
@@ -180,7 +180,7 @@ def test_an_interruption_is_130(dove: Dove, monkeypatch: pytest.MonkeyPatch) -> 
     assert [path.name for path in Path().iterdir()] == ["five.csv"]
 
 
-def test_a_reader_that_has_seen_enough_is_no_problem() -> None:
+def test_a_reader_that_closes_the_pipe_is_no_error() -> None:
     command = (
         f"{sys.executable} -m dovetail.cli trace generate --like philly --jobs 20000 --gpus 64 | head -1"
     )
@@ -189,15 +189,15 @@ def test_a_reader_that_has_seen_enough_is_no_problem() -> None:
     assert done.stderr == ""
 
 
-def test_an_answer_that_cannot_be_written_is_one_line() -> None:
+def test_a_full_disk_is_reported_in_one_line() -> None:
     command = [sys.executable, "-m", "dovetail.cli", "policies"]
     with open("/dev/full", "w", encoding="utf-8") as full:
         done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
     assert done.returncode == 1
-    assert done.stderr == "error: the answer cannot be written: No space left on device\n"
+    assert done.stderr == "error: cannot write to standard output: No space left on device\n"
 
 
-def test_nobody_listens() -> None:
+def test_a_closed_standard_output_is_no_error() -> None:
     command = f"{sys.executable} -m dovetail.cli --version >&-"
     done = subprocess.run(command, shell=True, stderr=subprocess.PIPE, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 from typer.testing import Result
 
-from dovetail.policies.table import POLICIES
+from dovetail.policies.registry import POLICIES
 
 Dove = Callable[..., Result]
 

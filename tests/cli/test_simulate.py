@@ -23,16 +23,27 @@ def test_the_first_line_is_the_answer(dove: Dove) -> None:
     assert lines[2].split() == ["mean", "p50", "p90", "p99", "max"]
     assert lines[3].split()[:3] == ["completion", "2.45", "h"]
     assert lines[4].split()[:3] == ["waiting", "0.30", "h"]
+    assert lines[5].split()[:4] == ["first", "start", "0.30", "h"]
     assert result.stderr == ""
 
 
 def test_json_is_one_object_and_nothing_else(dove: Dove) -> None:
     said = json.loads(dove(f"{SIMULATE} --json").stdout)
     assert {
-        *("policy", "jobs", "finished", "jct", "wait", "makespan", "utilization", "preemptions"),
+        *(
+            "policy",
+            "jobs",
+            "finished",
+            "jct",
+            "wait",
+            "first_start",
+            "makespan",
+            "utilization",
+            "preemptions",
+        ),
         *("lost_gpu_seconds", "decisions", "cpu_seconds"),
     } <= set(said)
-    assert set(said["jct"]) == set(said["wait"]) == SPREAD
+    assert set(said["jct"]) == set(said["wait"]) == set(said["first_start"]) == SPREAD
     assert (said["policy"], said["jobs"], said["finished"]) == ("fifo", 5, 5)
     assert said["jct"]["mean"] == 2.45 * 3600
     assert said["makespan"] == 6 * 3600
@@ -51,17 +62,19 @@ def test_jobs_out_has_a_row_for_each_job(dove: Dove, folder: Path) -> None:
         rows = {row["id"]: row for row in csv.DictReader(text)}
     assert list(rows) == ["Alice", "Bob", "Carol", "Dave", "Eve"]
     eve = rows["Eve"]
-    assert {name: eve[name] for name in ("submit", "start", "finish", "jct", "wait", "preemptions")} == {
+    shown = ("submit", "start", "finish", "jct", "wait", "first_start", "preemptions")
+    assert {name: eve[name] for name in shown} == {
         "submit": "0",
         "start": "3600",
         "finish": "4500",
         "jct": "4500",
         "wait": "3600",
+        "first_start": "3600",
         "preemptions": "0",
     }
 
 
-def test_what_never_happened_is_left_empty(dove: Dove, folder: Path) -> None:
+def test_columns_of_events_that_did_not_happen_are_empty(dove: Dove, folder: Path) -> None:
     result = dove(f"{SIMULATE} --jobs-out jobs.csv --until 20m")
     assert "unfinished" in result.stdout
     with (folder / "jobs.csv").open() as text:
@@ -69,7 +82,7 @@ def test_what_never_happened_is_left_empty(dove: Dove, folder: Path) -> None:
     assert (eve["id"], eve["start"], eve["finish"], eve["jct"], eve["end"]) == ("Eve", "", "", "", "")
 
 
-def test_a_restart_costs_what_was_said(dove: Dove, folder: Path) -> None:
+def test_restart_cost_is_paid_at_each_restart(dove: Dove, folder: Path) -> None:
     (folder / "two.csv").write_text("id,submit,gpus,duration\nlong,0,8,1000\nshort,100,8,100\n")
     command = "simulate two.csv --cluster 1x8 --policy srtf --json"
     free, paid = (json.loads(dove(command + more).stdout) for more in ("", " --restart-cost 30"))
@@ -81,13 +94,13 @@ def test_head_takes_the_first_jobs(dove: Dove) -> None:
     assert json.loads(dove(f"{SIMULATE} --head 2 --json").stdout)["jobs"] == 2
 
 
-def test_unfit_jobs_can_be_left_out(dove: Dove) -> None:
+def test_jobs_that_never_fit_can_be_dropped(dove: Dove) -> None:
     result = dove("simulate five.csv --cluster 1x2 --policy fifo --drop-unfit --json")
     assert json.loads(result.stdout)["jobs"] == 4
-    assert result.stderr == "note: 1 job left out: 1x2 could never hold it\n"
+    assert result.stderr == "note: 1 job dropped: it can never fit on 1x2\n"
 
 
-def test_a_made_up_trace_follows_its_seed(dove: Dove) -> None:
+def test_a_generated_trace_depends_on_its_seed(dove: Dove) -> None:
     command = "simulate --like philly --jobs 50 --load 0.5 --cluster 2x8 --policy fifo --json --seed"
     first, again, other = (json.loads(dove(f"{command} {seed}").stdout)["jct"] for seed in (1, 1, 2))
     assert first == again != other
@@ -103,7 +116,7 @@ def test_a_published_trace_takes_the_types_there_are(dove: Dove, folder: Path) -
     assert "take any GPU type" in result.stderr
 
 
-def test_a_deadlock_is_told_plainly(dove: Dove, folder: Path) -> None:
+def test_a_deadlock_is_reported(dove: Dove, folder: Path) -> None:
     (folder / "gangs.csv").write_text("id,submit,gpus,duration\na,0,8,100\nb,0,8,100\n")
     result = dove("simulate gangs.csv --cluster 2x4 --policy k8s-default --jobs-out jobs.csv")
     assert result.exit_code == 1
@@ -139,7 +152,37 @@ def test_a_journal_answers_why(dove: Dove, folder: Path) -> None:
         assert result.stderr.startswith("error: run.jsonl: ")
 
 
-def test_outputs_are_whole_or_absent(dove: Dove, folder: Path) -> None:
+def test_the_wait_after_a_preemption_is_in_every_form_of_answer(dove: Dove, folder: Path) -> None:
+    (folder / "two.csv").write_text("id,submit,gpus,duration\nlong,0,8,36000\nshort,60,8,21600\n")
+    command = "simulate two.csv --cluster 1x8 --policy srtf"
+
+    lines = dove(f"{command} --journal run.jsonl --jobs-out jobs.csv --report run.html").stdout.splitlines()
+    assert lines[4].split()[-2:] == ["6.00", "h"], "the longest wait"
+    assert lines[5].split()[-2:] == ["0", "h"], "the longest time to first start"
+
+    said = json.loads(dove(f"{command} --json").stdout)
+    assert (said["wait"]["max"], said["first_start"]["max"]) == (21_600, 0)
+
+    with (folder / "jobs.csv").open() as text:
+        long = next(csv.DictReader(text))
+    assert (long["wait"], long["first_start"], long["start"]) == ("21600", "0", "0")
+
+    assert "long: 8 GPUs, waited 6 h, done after 16 h" in (folder / "run.html").read_text()
+    assert dove("explain run.jsonl long").stdout.startswith("long waited 6 h: Resources")
+
+    table = dove("compare two.csv --cluster 1x8 --policies srtf,fifo --json").stdout
+    srtf = json.loads(table)["policies"][0]["figures"]
+    assert (srtf["wait_mean"]["mean"], srtf["first_start_mean"]["mean"]) == (10_800, 0)
+
+
+def test_explain_says_that_a_job_still_waits_at_the_end_of_the_journal(dove: Dove, folder: Path) -> None:
+    (folder / "two.csv").write_text("id,submit,gpus,duration\nlong,0,8,36000\nshort,60,8,21600\n")
+    dove("simulate two.csv --cluster 1x8 --policy srtf --until 1h --journal run.jsonl")
+    told = dove("explain run.jsonl long").stdout
+    assert told.startswith("long waited 0 s and still waits at the end of the journal: Resources")
+
+
+def test_output_files_are_complete_or_absent(dove: Dove, folder: Path) -> None:
     result = dove(f"{SIMULATE} --journal run.jsonl.gz --report run.html --jobs-out jobs.csv.gz")
     assert result.exit_code == 0
     names = {path.name for path in folder.iterdir()}

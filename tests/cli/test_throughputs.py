@@ -36,14 +36,14 @@ def test_each_type_has_its_speed(dove: Dove, folder: Path) -> None:
     assert slow["jct"]["mean"] > fast["jct"]["mean"]
 
 
-def test_nobody_is_put_where_it_does_not_fit(dove: Dove) -> None:
+def test_no_job_runs_on_a_gpu_type_that_is_too_small(dove: Dove) -> None:
     """Two of the large model do not fit K80s; they wait for the others."""
     command = "simulate few.trace --policy fifo --throughputs gavel --json --cluster 8x1:K80,2x1:P100"
     said = json.loads(dove(command).stdout)
     assert (said["finished"], said["waiting"]) == (4, 0)
     result = dove("simulate few.trace --policy fifo --throughputs gavel --cluster 8x1:K80")
     assert result.exit_code == 2
-    assert "job '1' asks for 2 GPUs of type P100 or V100, which 8x1:K80 could never hold" in result.stderr
+    assert "job '1' asks for 2 GPUs of type P100 or V100, which can never fit on 8x1:K80" in result.stderr
 
 
 def test_compare_takes_them_too(dove: Dove) -> None:
@@ -58,10 +58,10 @@ def test_compare_takes_them_too(dove: Dove) -> None:
     ("options", "message"),
     [
         ("--cluster 2x1:V100", "few.trace: has steps but no durations; give throughputs=FILE (--throughputs"),
-        ("--cluster 2x1:V100 --throughputs none.json", "none.json: there is no such file"),
+        ("--cluster 2x1:V100 --throughputs none.json", "none.json: no such file"),
         ("--cluster 2x1:V100 --throughputs gavl", "no such file of throughputs; did you mean gavel?"),
-        ("--cluster 2x1:V100 --throughputs five.csv", "five.csv, line 1: is no JSON"),
-        ("--cluster 2x1 --throughputs gavel", "no GPU type 'gpu' in it; found K80, P100, V100; name these"),
+        ("--cluster 2x1:V100 --throughputs five.csv", "five.csv, line 1: is not valid JSON"),
+        ("--cluster 2x1 --throughputs gavel", "no GPU type 'gpu' in it; found K80, P100, V100; use these"),
         ("--cluster 2x1:A100 --throughputs gavel", "the throughputs gavel: no GPU type 'A100' in it"),
         (
             "--cluster 2x1:V100 --throughputs mine.json",
@@ -69,7 +69,7 @@ def test_compare_takes_them_too(dove: Dove) -> None:
         ),
     ],
 )
-def test_what_is_wrong_is_one_line(dove: Dove, options: str, message: str) -> None:
+def test_an_error_is_one_line(dove: Dove, options: str, message: str) -> None:
     for verb in ("simulate few.trace --policy fifo", "compare few.trace --policies fifo"):
         result = dove(f"{verb} {options}")
         assert result.exit_code == 2
@@ -82,11 +82,11 @@ def test_what_is_wrong_is_one_line(dove: Dove, options: str, message: str) -> No
     [
         ("five.csv", "five.csv is of the format csv: leave it out"),
         ("philly", "philly is a shipped trace: leave it out"),
-        ("--like philly", "one made up with --like has its durations"),
+        ("--like philly", "a trace generated with --like has durations already"),
     ],
 )
-def test_they_go_with_gavels_traces_only(dove: Dove, trace: str, message: str) -> None:
+def test_throughputs_are_only_for_gavel_traces(dove: Dove, trace: str, message: str) -> None:
     result = dove(f"simulate {trace} --policy fifo --cluster 2x8:V100 --throughputs gavel")
     assert result.exit_code == 2
-    assert "--throughputs goes with a Gavel trace" in result.stderr
+    assert "--throughputs is for Gavel traces" in result.stderr
     assert message in result.stderr

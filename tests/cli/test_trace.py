@@ -13,7 +13,7 @@ from dovetail.traces import load_trace
 Dove = Callable[..., Result]
 
 
-def test_info_says_what_a_trace_is_like(dove: Dove) -> None:
+def test_info_summarises_a_trace(dove: Dove) -> None:
     text = dove("trace info five.csv --gpus 8").stdout
     assert text.startswith("five: 5 jobs over 0 s, 32.8 GPU-hours")
     said = json.loads(dove("trace info five.csv --json").stdout)

@@ -1,4 +1,4 @@
-"""A plane that says what a test tells it to, over real HTTP on a real port."""
+"""A plane with scripted answers, over real HTTP on a real port."""
 
 from __future__ import annotations
 
@@ -16,7 +16,9 @@ ROOT = "/api/v1"
 
 
 @dataclass
-class Asked:
+class Received:
+    """One request that the plane received."""
+
     method: str
     path: str
     query: dict[str, str]
@@ -29,11 +31,11 @@ class Reply:
     body: Any = None
     status: int = 200
     headers: dict[str, str] = field(default_factory=dict)
-    drop: bool = False  # hang up without an answer
-    stream: Sequence[str] = ()  # server-sent events, then hang up
+    drop: bool = False  # close the connection without an answer
+    stream: Sequence[str] = ()  # server-sent events, then the connection is closed
 
 
-Script = Reply | Callable[[Asked], Reply] | list[Reply]
+Script = Reply | Callable[[Received], Reply] | list[Reply]
 
 
 def problem(status: int, detail: str, **members: Any) -> Reply:
@@ -43,7 +45,7 @@ def problem(status: int, detail: str, **members: Any) -> Reply:
 
 class FakePlane:
     def __init__(self) -> None:
-        self.asked: list[Asked] = []
+        self.asked: list[Received] = []
         self.connections = 0
         self._scripts: dict[tuple[str, str], Script] = {}
         self._open: list[socket.socket] = []
@@ -61,7 +63,7 @@ class FakePlane:
                 pass
 
             def handle(self) -> None:
-                with suppress(OSError, ValueError):  # the plane was closed meanwhile
+                with suppress(OSError, ValueError):  # the plane was closed
                     super().handle()
 
             def _any(self) -> None:
@@ -81,7 +83,7 @@ class FakePlane:
     def on(self, method: str, path: str, script: Script) -> None:
         self._scripts[method, ROOT + path] = script
 
-    def of(self, path: str) -> list[Asked]:
+    def of(self, path: str) -> list[Received]:
         return [asked for asked in self.asked if asked.path == ROOT + path]
 
     def hang_up(self) -> None:
@@ -101,7 +103,7 @@ class FakePlane:
         raw = handler.rfile.read(int(handler.headers.get("Content-Length") or 0))
         query = {key: values[0] for key, values in parse_qs(parts.query).items()}
         headers = {key.lower(): value for key, value in handler.headers.items()}
-        asked = Asked(handler.command, parts.path, query, headers, json.loads(raw) if raw else None)
+        asked = Received(handler.command, parts.path, query, headers, json.loads(raw) if raw else None)
         self.asked.append(asked)
         script = self._scripts.get((asked.method, asked.path), problem(404, f"no {parts.path}"))
         if isinstance(script, list):
@@ -140,7 +142,7 @@ def fake_plane() -> Iterator[FakePlane]:
 
 
 def a_job(id: str = "k3v9q2", **facts: Any) -> dict[str, Any]:
-    """A job as the API has it."""
+    """A job as the API returns it."""
     return {
         "id": id,
         "name": "train",

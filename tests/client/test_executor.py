@@ -1,4 +1,4 @@
-"""Functions as jobs. The plane of these tests runs what it is sent at once, in real processes."""
+"""Functions as jobs. The plane of these tests runs each job at once, in a real process."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ class Training:
 
 @pytest.fixture
 def work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    """A module that both sides can import, from a folder that only the submitter has on its path."""
+    """A module that both sides can import, from a folder that only the submitting Python has on its path."""
     (tmp_path / "work_of_tests.py").write_text(WORK)
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.chdir(tmp_path)
@@ -81,7 +81,7 @@ def work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
 
 
 class Runs:
-    """Runs each job that is submitted, to its end, before it answers."""
+    """Runs each submitted job to its end before the plane answers."""
 
     def __init__(self, plane: Any) -> None:
         self.requests: list[dict[str, Any]] = []
@@ -145,7 +145,7 @@ def test_a_function_runs_as_a_job(executor: Executor, runs: Runs, work: Any, tmp
     assert request["workdir"] == str(tmp_path)
 
 
-def test_a_map_is_one_array(executor: Executor, runs: Runs, work: Any) -> None:
+def test_map_submits_one_array(executor: Executor, runs: Runs, work: Any) -> None:
     jobs = executor.map(work.add, [1, 2, 3], [10, 20, 30], at_once=2)
     assert [job.result(DEADLINE) for job in jobs] == [11, 22, 33]
     assert [job.id for job in jobs] == ["job1_0", "job1_1", "job1_2"]
@@ -153,7 +153,7 @@ def test_a_map_is_one_array(executor: Executor, runs: Runs, work: Any) -> None:
     assert executor.map(work.add, []) == []
 
 
-def test_what_it_raised_is_raised_with_its_traceback(executor: Executor, work: Any) -> None:
+def test_an_exception_of_the_function_is_raised_with_its_traceback(executor: Executor, work: Any) -> None:
     job = executor.submit(work.fail, "luck")
     with pytest.raises(JobFailed, match="raised ValueError") as caught:
         job.result(DEADLINE)
@@ -164,20 +164,22 @@ def test_what_it_raised_is_raised_with_its_traceback(executor: Executor, work: A
     assert "ValueError: no luck" in job.stdout()
 
 
-def test_an_exception_that_cannot_travel_is_told(executor: Executor, work: Any) -> None:
+def test_an_exception_that_cannot_be_pickled_is_reported_by_name(executor: Executor, work: Any) -> None:
     failed = executor.submit(work.odd).exception(DEADLINE)
     assert failed is not None
     assert failed.__cause__ is None
     assert "Told: 1 2" in failed.remote_traceback
 
 
-def test_no_result_is_no_success(executor: Executor, work: Any) -> None:
+def test_a_job_without_a_result_has_failed(executor: Executor, work: Any) -> None:
     with pytest.raises(JobFailed, match="left no result"):
         executor.submit(work.leave).result(DEADLINE)
 
 
 @pytest.mark.skipif(HAS_CLOUDPICKLE, reason="cloudpickle sends these")
-def test_what_cannot_be_sent_is_said_before_anything_runs(executor: Executor, runs: Runs, work: Any) -> None:
+def test_a_function_that_cannot_be_pickled_is_refused_before_submission(
+    executor: Executor, runs: Runs, work: Any
+) -> None:
     for function in (lambda: 1, work.unpicklable()):
         with pytest.raises(InputError, match="cloudpickle"):
             executor.submit(function)
@@ -186,7 +188,7 @@ def test_what_cannot_be_sent_is_said_before_anything_runs(executor: Executor, ru
         executor.submit(work.unpicklable).result(DEADLINE)
 
 
-def test_the_word_of_an_earlier_attempt_does_not_count(executor: Executor, runs: Runs, work: Any) -> None:
+def test_the_result_of_an_earlier_attempt_does_not_count(executor: Executor, runs: Runs, work: Any) -> None:
     job = executor.submit(work.fail, "luck")
     runs.jobs["job1"] = a_job("job1", state="node-failed", attempt=2, detail="n0 went away")
     failed = job.exception(DEADLINE)
@@ -198,12 +200,12 @@ def test_the_word_of_an_earlier_attempt_does_not_count(executor: Executor, runs:
     assert isinstance(failed.__cause__, ValueError)
 
 
-def test_jobs_run_where_they_were_submitted(executor: Executor, work: Any, tmp_path: Path) -> None:
+def test_jobs_run_in_the_folder_of_the_submission(executor: Executor, work: Any, tmp_path: Path) -> None:
     assert executor.submit(work.where).result(DEADLINE) == (str(tmp_path), None)
     assert [job.result(DEADLINE)[1] for job in executor.map(work.where, *[])] == []
 
 
-def test_a_failed_submit_is_an_error(executor: Executor, runs: Runs, work: Any) -> None:
+def test_a_failed_submission_is_an_error(executor: Executor, runs: Runs, work: Any) -> None:
     runs._plane.on("POST", "/jobs", fake.problem(422, "no node has 64 GPUs"))
     with pytest.raises(InputError, match="64 GPUs"):
         executor.submit(work.add, 1)
@@ -224,7 +226,7 @@ print(job.result(60) if job.exception(60) is None else job.exception().remote_tr
 
 
 @pytest.mark.skipif(HAS_CLOUDPICKLE, reason="cloudpickle sends these by value")
-def test_functions_of_a_script_go_by_name(runs: Runs, tmp_path: Path) -> None:
+def test_functions_of_a_script_are_sent_by_name(runs: Runs, tmp_path: Path) -> None:
     main = textwrap.dedent(SCRIPT).format(guard='if __name__ != "__main__": sys.exit', url=runs._plane.url)
     guarded = main.replace('if __name__ != "__main__": sys.exit', 'if __name__ == "__main__":')
     head, _, tail = guarded.partition('if __name__ == "__main__":\n')
@@ -236,7 +238,7 @@ def test_functions_of_a_script_go_by_name(runs: Runs, tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(HAS_CLOUDPICKLE, reason="cloudpickle sends these by value")
-def test_a_script_that_would_submit_for_ever_is_stopped(runs: Runs, tmp_path: Path) -> None:
+def test_a_script_that_submits_when_it_is_loaded_is_refused(runs: Runs, tmp_path: Path) -> None:
     (tmp_path / "main.py").write_text(textwrap.dedent(SCRIPT).format(guard="", url=runs._plane.url))
     done = subprocess.run(
         [sys.executable, "main.py"], cwd=tmp_path, capture_output=True, text=True, check=False
@@ -245,13 +247,13 @@ def test_a_script_that_would_submit_for_ever_is_stopped(runs: Runs, tmp_path: Pa
     assert len(runs.requests) == 1
 
 
-def test_a_callable_with_a_checkpoint_goes_on_where_it_was(work: Any, tmp_path: Path) -> None:
-    from dovetail.client.pickled import dumped, result_file, task_file
+def test_a_callable_with_a_checkpoint_continues_in_the_next_attempt(work: Any, tmp_path: Path) -> None:
+    from dovetail.client.function_runner import dumped, result_file, task_file
 
     mark = tmp_path / "running"
     task_file(tmp_path, 0).write_bytes(dumped((work.Training(), (str(mark),), {})))
     (tmp_path / "context.json").write_text(f'{{"path": ["{tmp_path}"], "main": null}}')
-    command = [sys.executable, "-m", "dovetail.client.pickled", str(tmp_path)]
+    command = [sys.executable, "-m", "dovetail.client.function_runner", str(tmp_path)]
     first = subprocess.Popen(command)
     until = time.monotonic() + DEADLINE
     while not mark.exists():

@@ -1,4 +1,4 @@
-"""What a training script imports: with a plane, without one, and when things go wrong."""
+"""`dovetail.job` in a training script: with a plane, without one, and when writing fails."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def reports(folder: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in (folder / "reports.jsonl").read_text().splitlines()]
 
 
-def test_it_is_light_and_needs_only_the_standard_library() -> None:
+def test_it_imports_little_and_only_the_standard_library() -> None:
     code = (
         "import sys; before = set(sys.modules); from dovetail import job; import dovetail.client.job\n"
         "new = {name.partition('.')[0] for name in set(sys.modules) - before}\n"
@@ -55,8 +55,8 @@ def test_it_is_light_and_needs_only_the_standard_library() -> None:
     assert done.stdout.splitlines() == ["['dovetail']", "[]"]
 
 
-def test_without_a_plane_it_does_nothing_and_works(tmp_path: Path) -> None:
-    said = run(
+def test_without_a_plane_the_functions_do_nothing(tmp_path: Path) -> None:
+    output = run(
         """
         job.report(step=1, loss=0.5)
         job.checkpointed(1)
@@ -67,12 +67,12 @@ def test_without_a_plane_it_does_nothing_and_works(tmp_path: Path) -> None:
         None,
         tmp_path,
     )
-    assert said.split("\n") == ["False '' 1 0", "None False ''", ""]
+    assert output.split("\n") == ["False '' 1 0", "None False ''", ""]
     assert list(tmp_path.iterdir()) == []
 
 
 def test_without_a_plane_checkpoints_go_to_the_current_folder(tmp_path: Path) -> None:
-    """Who asks where to save means to save: that works on a laptop as it does in a job."""
+    """A script that saves works on a laptop as it does in a job."""
     run("(job.checkpoint_dir() / 'last.pt').write_text('weights')", None, tmp_path)
     assert (tmp_path / "checkpoints" / "last.pt").read_text() == "weights"
     assert run("print((job.checkpoint_dir() / 'last.pt').exists())", None, tmp_path) == "True\n"
@@ -99,7 +99,7 @@ def test_reports_are_lines_with_a_time_and_a_speed(tmp_path: Path) -> None:
     assert abs(lines[0]["time"] - time.time()) < 3600
 
 
-def test_not_more_than_ten_a_second_and_the_last_always(tmp_path: Path) -> None:
+def test_at_most_ten_reports_a_second_are_written_and_always_the_last(tmp_path: Path) -> None:
     took = run(
         """
         began = time.monotonic()
@@ -124,7 +124,7 @@ def test_only_the_first_process_reports(tmp_path: Path) -> None:
     assert len(reports(tmp_path)) == 1
 
 
-def test_odd_values_and_a_folder_that_is_gone_do_no_harm(tmp_path: Path) -> None:
+def test_odd_values_and_a_missing_folder_raise_nothing(tmp_path: Path) -> None:
     run(
         """
         class Tensor:
@@ -154,18 +154,18 @@ def test_attempts_and_time(tmp_path: Path) -> None:
         "print(0 < job.time_left() < 60, job.checkpoint_dir())"
     )
     folder = tmp_path / "a" / "b"
-    said = run(
+    output = run(
         text,
         tmp_path,
         tmp_path,
         DOVETAIL_DEADLINE=f"{time.time() + 50:.3f}",
         DOVETAIL_CHECKPOINT_DIR=str(folder),
     )
-    assert said == f"3 2 k3v9q2\nTrue {folder}\n"
+    assert output == f"3 2 k3v9q2\nTrue {folder}\n"
     assert folder.is_dir()
 
 
-def test_finished_leaves_a_mark(tmp_path: Path) -> None:
+def test_finished_makes_a_file(tmp_path: Path) -> None:
     run("job.finished()", tmp_path, tmp_path)
     assert (tmp_path / "finished").exists()
 
@@ -188,30 +188,30 @@ def started(text: str, folder: Path, **more: str) -> subprocess.Popen[str]:
     return process
 
 
-def test_a_stop_is_seen_in_the_folder(tmp_path: Path) -> None:
+def test_a_stop_order_in_the_folder_is_noticed(tmp_path: Path) -> None:
     process = started(LOOP, tmp_path)
     (tmp_path / "stop.json.new").write_text(json.dumps({"why": "preempted", "at": 1, "grace": 30}))
     (tmp_path / "stop.json.new").rename(tmp_path / "stop.json")
-    said, _ = process.communicate(timeout=DEADLINE)
-    assert (said, process.returncode) == ("preempted\n", 0)
+    output, _ = process.communicate(timeout=DEADLINE)
+    assert (output, process.returncode) == ("preempted\n", 0)
     assert reports(tmp_path)[-1]["step"] == 7
 
 
-def test_a_term_is_seen_by_who_asks(tmp_path: Path) -> None:
+def test_sigterm_is_noticed_by_a_script_that_asks(tmp_path: Path) -> None:
     process = started("job.preemption_requested()\n" + LOOP, tmp_path)
     process.send_signal(signal.SIGTERM)
-    said, _ = process.communicate(timeout=DEADLINE)
-    assert (said, process.returncode) == ("stopped\n", 0)
+    output, _ = process.communicate(timeout=DEADLINE)
+    assert (output, process.returncode) == ("stopped\n", 0)
 
 
-def test_who_never_asks_ends_by_term_as_ever(tmp_path: Path) -> None:
+def test_sigterm_ends_a_script_that_never_asks(tmp_path: Path) -> None:
     process = started('job.report(step=1)\nprint("ready", flush=True)\ntime.sleep(600)', tmp_path)
     process.send_signal(signal.SIGTERM)
     process.communicate(timeout=DEADLINE)
     assert process.returncode == -signal.SIGTERM
 
 
-def test_a_handler_of_the_script_stays(tmp_path: Path) -> None:
+def test_a_handler_of_the_script_is_kept(tmp_path: Path) -> None:
     text = """
     import signal
     def own(*_):
@@ -224,19 +224,21 @@ def test_a_handler_of_the_script_stays(tmp_path: Path) -> None:
     """
     process = started(text, tmp_path)
     process.send_signal(signal.SIGTERM)
-    said, _ = process.communicate(timeout=DEADLINE)
-    assert (said, process.returncode) == ("own\n", 3)
+    output, _ = process.communicate(timeout=DEADLINE)
+    assert (output, process.returncode) == ("own\n", 3)
 
 
-def test_children_made_by_fork_end_by_term(tmp_path: Path) -> None:
+def test_sigterm_ends_a_forked_child(tmp_path: Path) -> None:
     text = """
     job.catch_term()
+    import signal
+    ready, says_ready = os.pipe()
     child = os.fork()
     if child == 0:
+        os.write(says_ready, b".")
         time.sleep(600)
         os._exit(0)
-    import signal
-    time.sleep(0.2)
+    os.read(ready, 1)
     os.kill(child, signal.SIGTERM)
     _, status = os.waitpid(child, 0)
     print(os.WTERMSIG(status) == signal.SIGTERM, job.preemption_requested())
@@ -244,7 +246,7 @@ def test_children_made_by_fork_end_by_term(tmp_path: Path) -> None:
     assert run(text, tmp_path, tmp_path) == "True False\n"
 
 
-def test_the_time_limit_comes_near(tmp_path: Path) -> None:
+def test_the_warning_before_the_time_limit_is_noticed(tmp_path: Path) -> None:
     text = """
     job.time_limit_near()
     print("ready", flush=True)
@@ -254,11 +256,11 @@ def test_the_time_limit_comes_near(tmp_path: Path) -> None:
     """
     process = started(text, tmp_path)
     process.send_signal(signal.SIGUSR1)
-    said, _ = process.communicate(timeout=DEADLINE)
-    assert (said, process.returncode) == ("False\n", 0)
+    output, _ = process.communicate(timeout=DEADLINE)
+    assert (output, process.returncode) == ("False\n", 0)
 
 
-def test_asking_is_cheap(tmp_path: Path) -> None:
+def test_asking_reads_at_most_ten_files_a_second(tmp_path: Path) -> None:
     text = """
     import builtins
     opened = 0
@@ -277,7 +279,7 @@ def test_asking_is_cheap(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["{", "[]", "5", ""])
-def test_a_stop_that_cannot_be_read_is_a_stop(tmp_path: Path, text: str) -> None:
+def test_an_unreadable_stop_order_is_a_stop_order(tmp_path: Path, text: str) -> None:
     (tmp_path / "stop.json").write_text(text)
     assert (
         run("print(job.preemption_requested(), bool(job.stop_reason()))", tmp_path, tmp_path) == "True True\n"

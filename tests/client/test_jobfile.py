@@ -1,4 +1,4 @@
-"""Job files and flags as requests. That the plane takes them is shown by giving them to it."""
+"""Job files and flags as requests. The plane's own parser checks that they are valid."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def read(text: str, **over: Any) -> JobFile:
     return read_jobfile(text + "\n", over)
 
 
-def test_the_example_of_our_own() -> None:
+def test_a_dovetail_file() -> None:
     found = read_jobfile(TRAIN)
     assert found.ignored == []
     assert found["retry"] == {"on": ["preempted", "node-failure", "exit:33"], "max": 5}
@@ -106,7 +106,7 @@ def test_a_skypilot_file() -> None:
     assert parse_request(found).node_count == 2
 
 
-def test_skypilots_choices_are_types_to_choose_from() -> None:
+def test_skypilots_choices_become_gpu_types() -> None:
     found = read(
         "resources: {any_of: [{accelerators: A100:8, cloud: aws}, {accelerators: {H100: 8}}]}\nrun: x"
     )
@@ -139,7 +139,7 @@ def test_skypilots_choices_are_types_to_choose_from() -> None:
         ("base: &b {A: 1}\nenv: {<<: *b, B: 2}", "env", {"A": "1", "B": "2"}),
     ],
 )
-def test_yaml_is_read_as_it_is_meant(line: str, key: str, value: object) -> None:
+def test_scalars_of_yaml(line: str, key: str, value: object) -> None:
     found = read(f"{line}\nrun: x")
     assert found.get(key) == value
     found.pop("base", None)
@@ -151,24 +151,24 @@ def test_yaml_is_read_as_it_is_meant(line: str, key: str, value: object) -> None
     [
         ("run: [x", "<text>, line 2", "expected"),
         ("a: 1\n\tb: 2", "<text>, line 2", "cannot start any token"),
-        ("run: x\nname: a\nname: b", "<text>, line 3", "'name' stands here a second time"),
-        ("run: x\n---\nrun: y", "<text>, line 2", "one file is one job"),
-        ("- a\n- b", "<text>, line 1", "no mapping of keys"),
+        ("run: x\nname: a\nname: b", "<text>, line 3", "'name' is repeated"),
+        ("run: x\n---\nrun: y", "<text>, line 2", "write one file for each job"),
+        ("- a\n- b", "<text>, line 1", "not a mapping of keys"),
         ("# nothing", "<text>", "it is empty"),
         ("run: x\nenv:\n  HF_TOKEN:", "<text>, line 3", "HF_TOKEN has no value"),
         ("run: x\nenvs:\n  HF_TOKEN: null", "<text>, line 3", "HF_TOKEN has no value"),
-        ("run: x\nservice: {}", "<text>, line 2", "services are not run live yet"),
+        ("run: x\nservice: {}", "<text>, line 2", "services do not run live yet"),
         ("run: !!python/object:os.system x", "<text>, line 1", "put it in quotes"),
         ("run: !!binary aGVsbG8=", "<text>, line 1", "put it in quotes"),
         ("? [a]\n: b", "<text>, line 1", "keys are plain words"),
         ("a: &a [*a]", "<text>, line 1", "nested too deep"),
         ("a: " + "[" * 50 + "]" * 50, "<text>, line 1", "nested too deep"),
         ("a: " + "[" * 20_000, "<text>", "nested too deep"),
-        ("a: \x01", "<text>", "it is no YAML"),
+        ("a: \x01", "<text>", "it is not valid YAML"),
         (LAUGHS, "", "too many values"),
     ],
 )
-def test_a_broken_file_is_named_with_its_line(text: str, where: str, problem: str) -> None:
+def test_an_error_names_file_and_line(text: str, where: str, problem: str) -> None:
     with pytest.raises(JobFileError) as caught:
         read(text)
     assert str(caught.value).startswith(where)
@@ -187,14 +187,14 @@ def test_files(tmp_path: Path) -> None:
     assert read_jobfile(script)["name"] == "fit"
 
 
-def test_files_that_are_none(tmp_path: Path) -> None:
+def test_files_that_cannot_be_read(tmp_path: Path) -> None:
     with pytest.raises(JobFileError, match="there is no such file"):
         read_jobfile(tmp_path / "none.yaml")
     with pytest.raises(JobFileError, match="it cannot be read: Is a directory"):
         read_jobfile(tmp_path)
     binary = tmp_path / "a.yaml"
     binary.write_bytes(b"a: 1\n\xff\n")
-    with pytest.raises(JobFileError, match="line 2: it is no text"):
+    with pytest.raises(JobFileError, match="line 2: it is not text"):
         read_jobfile(binary)
     binary.write_bytes(b"#" * 1_000_001)
     with pytest.raises(JobFileError, match="more than 1,000,000 bytes"):
@@ -208,7 +208,7 @@ def test_a_variable_without_a_value_may_come_from_a_flag() -> None:
 
 
 @given(st.text(max_size=60))
-def test_any_text_is_a_job_file_or_a_plain_error(text: str) -> None:
+def test_any_text_is_a_job_file_or_raises_a_job_file_error(text: str) -> None:
     try:
         found = read_jobfile(text + "\n")
     except JobFileError:
@@ -247,7 +247,7 @@ def test_any_text_is_a_job_file_or_a_plain_error(text: str) -> None:
         ({"resources": 8}, {"resources": {"gpus": 1}}, {"resources": {"gpus": 1}}),
     ],
 )
-def test_what_is_said_later_counts(
+def test_later_values_override_earlier_ones(
     base: dict[str, Any], over: dict[str, Any], expected: dict[str, Any]
 ) -> None:
     before = repr((base, over))
@@ -258,7 +258,7 @@ def test_what_is_said_later_counts(
 # -- flags -----------------------------------------------------------------------------------------
 
 
-def test_no_flag_says_nothing() -> None:
+def test_without_flags_the_request_is_empty() -> None:
     assert from_flags() == {}
 
 
@@ -301,7 +301,7 @@ def test_flags(flags: dict[str, Any], expected: dict[str, Any]) -> None:
         (["a\nb"], "a_b"),
     ],
 )
-def test_a_command_runs_here_and_names_the_job(command: list[str], name: str) -> None:
+def test_a_command_runs_in_the_current_folder_and_names_the_job(command: list[str], name: str) -> None:
     found = from_flags(command=command)
     assert found == {"command": command, "name": name, "workdir": str(Path.cwd())}
     parse_request(found)
@@ -316,6 +316,6 @@ def test_a_command_runs_here_and_names_the_job(command: list[str], name: str) ->
         ({"retry": "x@y"}, "is not understood"),
     ],
 )
-def test_flags_that_cannot_be_meant(flags: dict[str, Any], problem: str) -> None:
+def test_flags_that_are_refused(flags: dict[str, Any], problem: str) -> None:
     with pytest.raises(JobFileError, match=problem):
         from_flags(**flags, environ={})

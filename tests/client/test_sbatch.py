@@ -1,4 +1,4 @@
-"""`#SBATCH` scripts: the meaning of every option, and a list of those that do nothing here."""
+"""`#SBATCH` scripts: the meaning of every option, and the options without effect."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from typing import Any
 
 import pytest
 
-from dovetail.client.draft import JobFile, JobFileError
-from dovetail.client.sbatch import read_script, slurm_moment, slurm_seconds
+from dovetail.client.job_request import JobFile, JobFileError
+from dovetail.client.sbatch import read_script, slurm_seconds, slurm_time
 from dovetail.control.request import command_of, parse_request
 
 NOW = datetime(2026, 11, 20, 15, 30)
 
 LIGHTNING = """\
 #!/bin/bash -l
-# A script as it is found in the wild.
+# A typical script.
 #SBATCH --job-name=fit
-#SBATCH -p gpu -A research   # who pays
+#SBATCH -p gpu -A research   # accounting
 #SBATCH --nodes=2
 #SBATCH --gres=gpu:a100:4
 #SBATCH --ntasks-per-node=4
@@ -46,7 +46,7 @@ def script(*options: str, body: str = "python train.py") -> JobFile:
     )
 
 
-def test_a_script_from_the_wild() -> None:
+def test_a_typical_script() -> None:
     found = read_script(LIGHTNING, "job.sh")
     run = found.pop("run")
     assert dict(found) == {
@@ -69,7 +69,7 @@ def test_a_script_from_the_wild() -> None:
         ("-p gpu", 4),
         ("--mem 0", 9),
     ]
-    assert run.replace(run.splitlines()[1] + "\n", "") == LIGHTNING  # but for what srun means here
+    assert run.replace(run.splitlines()[1] + "\n", "") == LIGHTNING  # except for the srun function
     assert found.where("/resources/accelerators") == "job.sh, line 6"
     parse_request({**found, "run": run})
 
@@ -142,20 +142,20 @@ def test_what_an_option_means(options: list[str], expected: dict[str, Any]) -> N
         ("-w n1", "-w n1", "the scheduler chooses"),
         ("-x n1", "-x n1", "the scheduler chooses"),
         ("--mail-user=a@b", "--mail-user a@b", "no mail"),
-        ("--exclusive", "--exclusive", "GPUs are never shared"),
-        ("--exclusive=user", "--exclusive user", "GPUs are never shared"),
+        ("--exclusive", "--exclusive", "GPUs are shared only on request"),
+        ("--exclusive=user", "--exclusive user", "GPUs are shared only on request"),
         ("-C a100", "-C a100", "name the GPU type instead"),
         ("--unheard-of=1", "--unheard-of 1", "no counterpart"),
-        ("-N 2-4", "-N 2-4", "it is 2"),
+        ("-N 2-4", "-N 2-4", "2 are used"),
         ("--gres=gpu:1,shard:2", "--gres shard:2", "only generic resource"),
         ("--signal=TERM@60", "--signal TERM@60", "always USR1"),
         ("-n 4 -G 2", "-n 4", "only its CPUs are counted"),
         ("-n 2 -G 2", "-n 2", "without srun the script runs once"),
-        ("-p a -q b", "-q b", "-p a says for whom"),
+        ("-p a -q b", "-q b", "-p a names the queue already"),
         ("--export=NOT_SET", "--export NOT_SET", "is not set here"),
     ],
 )
-def test_what_does_nothing_is_said(option: str, what: str, why: str) -> None:
+def test_options_without_effect_are_listed(option: str, what: str, why: str) -> None:
     (ignored,) = script(option).ignored
     assert ignored.what == what
     assert why in ignored.why
@@ -170,7 +170,7 @@ def test_what_does_nothing_is_said(option: str, what: str, why: str) -> None:
         ("-N 0", "write -N 2"),
         ("-n x", "write a whole number"),
         ("--gpus=4:a100", "write 4 or a100:4"),
-        ("-N 3 -G 8", "cannot be dealt over 3 nodes"),
+        ("-N 3 -G 8", "cannot be divided among 3 nodes"),
         ("--gres=gpu:a:1,gpu:b:1", "one type at a time"),
         ("--mem=lots", "write 32G"),
         ("--begin=someday", "write now\\+2hours"),
@@ -180,10 +180,10 @@ def test_what_does_nothing_is_said(option: str, what: str, why: str) -> None:
         ("--nice=x", "write --nice=100"),
         ("-J", "-J needs a value"),
         ("-J 'a", "the quotes do not match"),
-        ("stray", "'stray' is no option"),
+        ("stray", "'stray' is not an option"),
     ],
 )
-def test_what_cannot_be_read_is_named_with_its_line(option: str, problem: str) -> None:
+def test_an_error_names_the_line(option: str, problem: str) -> None:
     with pytest.raises(JobFileError, match=f"job.sh, line 2: .*{problem}"):
         script(option)
 
@@ -195,7 +195,7 @@ def test_what_cannot_be_read_is_named_with_its_line(option: str, problem: str) -
         ("0-0:0:5", 5), ("infinite", 0), ("0", 0),
     ],
 )  # fmt: skip
-def test_a_plain_time_is_minutes(text: str, seconds: int) -> None:
+def test_a_number_without_a_unit_is_minutes(text: str, seconds: int) -> None:
     assert slurm_seconds(text) == seconds
 
 
@@ -215,9 +215,9 @@ def test_a_plain_time_is_minutes(text: str, seconds: int) -> None:
         ("2026-12-01", datetime(2026, 12, 1)),
     ],
 )
-def test_moments_are_of_who_wrote_them(text: str, expected: str | datetime) -> None:
+def test_times_are_in_the_local_zone(text: str, expected: str | datetime) -> None:
     when = expected if isinstance(expected, str) else expected.astimezone().isoformat()
-    assert slurm_moment(text, NOW) == when
+    assert slurm_time(text, NOW) == when
     parse_request({"run": "x", "begin": when})
 
 
@@ -232,13 +232,13 @@ def test_moments_are_of_who_wrote_them(text: str, expected: str | datetime) -> N
         ("srun -n", ""),
     ],
 )
-def test_srun_means_here(call: str, output: str) -> None:
+def test_srun_runs_its_command_in_place(call: str, output: str) -> None:
     argv, _ = command_of(parse_request(dict(script("-n 1", body=call))))
     done = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=60)
     assert (done.stdout.strip(), done.stderr) == (output, "")
 
 
-def test_a_script_without_srun_is_left_as_it_is() -> None:
+def test_a_script_without_srun_is_unchanged() -> None:
     text = "#!/usr/bin/env python3\n#SBATCH -J x\nsrun = 1\nprint('srun')\n"
     assert read_script(text)["run"] == text
     text = "#!/bin/bash\n# srun is not used\necho srun\n"

@@ -137,7 +137,7 @@ def _warm_up() -> None:
 
     from dovetail.control.request import parse_request
     from dovetail.control.serve import Wanted, plane_up
-    from dovetail.policies.table import POLICIES as KNOWN
+    from dovetail.policies.registry import POLICIES as KNOWN
 
     with contextlib.suppress(ImportError):
         import psycopg  # noqa: F401
@@ -167,7 +167,8 @@ def _be_a_plane(spec: Mapping[str, Any]) -> None:
 def _plane(spec: Mapping[str, Any]) -> None:
     import logging
 
-    from dovetail.control import plane as planes
+    from dovetail.control import commands, election, plane_state, store, submission
+    from dovetail.control.inbox import Unavailable
     from dovetail.control.serve import Wanted, plane_up
     from dovetail.control.tokens import Caller
 
@@ -179,9 +180,14 @@ def _plane(spec: Mapping[str, Any]) -> None:
     )
     random.seed(spec.get("seed", 0))
     if spec.get("snapshots"):
-        planes.SNAPSHOT_EVERY = spec["snapshots"]
+        plane_state.SNAPSHOT_EVERY = spec["snapshots"]
+    if spec.get("lease"):
+        election.LEASE = spec["lease"]
+        store.LONGEST_PAUSE_MS = int(700 * spec["lease"])
     if spec.get("fault"):
         _arm(*spec["fault"])
+    if spec.get("slow_starts"):
+        _slow_down(spec["slow_starts"])
     wanted = Wanted(
         folder=folder,
         virtual=spec.get("virtual", "2x4:A100"),
@@ -212,19 +218,19 @@ def _plane(spec: Mapping[str, Any]) -> None:
 
                     caller = callers[asked["caller"]]
                     body = asked["body"]
-                    return plane.submit(caller, parse_request(body), body, asked["key"]).ids
+                    return submission.submit(plane, caller, parse_request(body), body, asked["key"]).ids
                 case "act":
-                    return plane.act(asked["verb"], asked["ids"])
+                    return commands.TO_JOBS[asked["verb"]](plane, asked["ids"])
                 case "prioritise":
-                    return plane.prioritise(asked["ids"], asked["priority"])
+                    return commands.set_priority(plane, asked["ids"], asked["priority"])
                 case "policy":
-                    return plane.switch_policy(asked["name"], asked["options"])
+                    return commands.switch_policy(plane, asked["name"], asked["options"])
                 case "tenant":
-                    return plane.set_tenant(asked["row"])
+                    return commands.set_tenant(plane, asked["row"])
                 case "drain":
-                    return plane.drain(asked["node"], "a test")
+                    return commands.drain(plane, asked["node"], "a test")
                 case "resume":
-                    return plane.resume(asked["node"])
+                    return commands.resume(plane, asked["node"])
                 case "leads":
                     return plane.leads
                 case "trouble":
@@ -232,7 +238,7 @@ def _plane(spec: Mapping[str, Any]) -> None:
                 case "states":
                     return states_of(plane)
                 case "disagreements":
-                    return plane._put(lambda now: disagreements(plane._ledger), changes=False)
+                    return plane.ask(lambda state, now: disagreements(state.ledger))
                 case "die":
                     os.kill(os.getpid(), signal.SIGKILL)
             raise ValueError(asked["do"])
@@ -258,9 +264,10 @@ def _plane(spec: Mapping[str, Any]) -> None:
         server = Server(part, Ear)
         os.replace(part, f"{spec['name']}.sock")
         threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
-        if plane.leads and (found := plane._put(lambda now: disagreements(plane._ledger), changes=False)):
-            with open("disagreements", "a", encoding="utf-8") as file:
-                file.write("\n".join(found) + "\n")
+        with contextlib.suppress(Unavailable):  # it waits, or has been deposed
+            if found := plane.ask(lambda state, now: disagreements(state.ledger)):
+                with open("disagreements", "a", encoding="utf-8") as file:
+                    file.write("\n".join(found) + "\n")
         while not told:
             time.sleep(0.02)
 
@@ -283,13 +290,13 @@ def disagreements(ledger: Any) -> list[str]:
 
     core, found = ledger.core, []
     told = {event[2] for event in (*ledger.events, *ledger._later)}  # these the core is about to hear
-    for record in ledger.book:
+    for record in ledger.index:
         job = core.jobs.get(record.id)
         line = f"{record.id} is {record.state.value} ({record.reason}, wants {record.wanted!r})"
         if record.id in told:
             continue
         if record.state.final:
-            found.append(f"{line} and still in the book")
+            found.append(f"{line} and still in the index")
         elif record.state is State.HELD and job is not None:
             found.append(f"{line}, and the core has it")
         elif record.state is State.PENDING:
@@ -302,17 +309,19 @@ def disagreements(ledger: Any) -> list[str]:
                 found.append(f"{line}, and the core does not run it")
             elif job.epoch != record.epoch:
                 found.append(f"{line} as attempt {record.epoch}, and the core says {job.epoch}")
-            elif record.id in core.stopping():
+            elif record.id in core.stopping.held:
                 found.append(f"{line}, and the core waits for it to give devices back")
         elif record.state is State.STOPPING:
-            leaving = record.id in core.stopping()
+            leaving = record.id in core.stopping.held
             if not leaving and (job is None or job.spots is None) and record.held_by != "cluster":
                 found.append(f"{line}, and the core does not wait for that")
         if job is not None and job.priority != record.priority:
             found.append(f"{line} with priority {record.priority}, and the core says {job.priority}")
-    found += [f"{name} is in the core, and has no record" for name in core.jobs.keys() - ledger.book.records]
-    for name in core.stopping():
-        record = ledger.book.records.get(name)
+    found += [
+        f"{name} is in the core, and has no record" for name in core.jobs.keys() - ledger.index.records - told
+    ]
+    for name in core.stopping.held:
+        record = ledger.index.records.get(name)
         if name not in told and (record is None or record.state not in (State.RUNNING, State.STOPPING)):
             found.append(f"the core waits for {name} to stop, which has no attempt")
     return found
@@ -336,28 +345,41 @@ POINTS = (
     "stop after",
     "forget before",
     "forget after",
-    "wake before",
-    "wake after",
+    "load before",
+    "load after",
     "file half",
 )
 
 
-def _arm(point: str, times: int) -> None:
-    """Die there, when it is passed for the so-manieth time."""
+def _slow_down(seconds: float) -> None:
+    """Let each start take this long, so that most orders of a tick are left for the next ones."""
+    from dovetail.engines.local.engine import LocalEngine
+
+    start = LocalEngine.start
+
+    def slowly(self: Any, launch: Any) -> None:
+        time.sleep(seconds)
+        start(self, launch)
+
+    LocalEngine.start = slowly  # type: ignore[method-assign]
+
+
+def _arm(point: str, times: int, number: int = signal.SIGKILL) -> None:
+    """Send this signal to itself there, when it is passed for the so-manieth time."""
     import sqlalchemy as sa
 
     from dovetail.control.plane import Plane
     from dovetail.control.store import Store
-    from dovetail.engines import supervisor
-    from dovetail.engines.local import LocalEngine
+    from dovetail.engines.local import json_files
+    from dovetail.engines.local.engine import LocalEngine
 
     left = [times]
 
     def pass_by() -> None:
         left[0] -= 1
-        if left[0] <= 0:
+        if left[0] == 0:
             time.sleep(0.02)  # what was answered too early gets out
-            os.kill(os.getpid(), signal.SIGKILL)
+            os.kill(os.getpid(), number)
 
     def around(owner: Any, name: str, *, after: bool) -> None:
         whole = getattr(owner, name)
@@ -394,13 +416,30 @@ def _arm(point: str, times: int) -> None:
                 if getattr(inside, "now", False):
                     pass_by()
 
+        case "lead inside":
+            leading: list[bool] = []
+            lead = Store.lead
+
+            def led(self: Any, *args: Any, **named: Any) -> bool:
+                leading.append(True)
+                begun = lead(self, *args, **named)
+                leading.clear()
+                return begun
+
+            Store.lead = led  # type: ignore[method-assign]
+
+            @sa.event.listens_for(sa.engine.Engine, "after_cursor_execute")
+            def _(*_: Any) -> None:
+                if leading:
+                    pass_by()
+
         case "migrate inside":
             migrating: list[bool] = []
             migrate = Store.migrate
 
-            def migrated(self: Any) -> None:
+            def migrated(self: Any, version: str = "head") -> None:
                 migrating.append(True)
-                migrate(self)
+                migrate(self, version)
                 migrating.clear()
 
             Store.migrate = migrated  # type: ignore[method-assign]
@@ -415,15 +454,15 @@ def _arm(point: str, times: int) -> None:
         case "start written":
             around(LocalEngine, "_write", after=True)
         case "start marked" | "start sent":
-            around(LocalEngine, "_send", after=point.endswith("sent"))
+            around(LocalEngine, "_send_supervisor", after=point.endswith("sent"))
         case "stop before" | "stop after" | "forget before" | "forget after":
             name, when = point.split()
             around(LocalEngine, name, after=when == "after")
-        case "wake before" | "wake after":
+        case "load before" | "load after":
             left[0] = 1
-            around(Plane, "_wake", after=point.endswith("after"))
+            around(Plane, "_load", after=point.endswith("after"))
         case "file half":
-            around(supervisor, "sync", after=False)
+            around(json_files, "sync", after=False)
         case _:
             raise ValueError(point)
 
@@ -510,19 +549,26 @@ class Refused(Exception):
 class Line:
     """Questions to whichever plane leads, over and over until it answers."""
 
-    def __init__(self, folder: Path, names: Sequence[str] = ("plane",)) -> None:
+    def __init__(self, folder: Path, names: Sequence[str] = ("plane",), *, patient: bool = False) -> None:
+        """A patient one asks again, too, if the database was away: a client does so after a 503."""
+        self._gone = ("Unavailable", "Deposed", *(("StoreError",) if patient else ()))
         self._folder = folder
         self._names = list(names)
         self._open: socket.socket | None = None
 
+    def send(self, **asked: Any) -> socket.socket:
+        """Ask without waiting for the answer."""
+        if self._open is None:
+            self._open = self._connected()
+        self._open.sendall((json.dumps(asked) + "\n").encode())
+        return self._open
+
     def once(self, **asked: Any) -> Any:
         try:
-            if self._open is None:
-                self._open = self._connected()
-            self._open.sendall((json.dumps(asked) + "\n").encode())
+            line = self.send(**asked)
             data = b""
             while not data.endswith(b"\n"):
-                more = self._open.recv(1 << 16)
+                more = line.recv(1 << 16)
                 if not more:
                     raise ConnectionResetError
                 data += more
@@ -530,7 +576,7 @@ class Line:
             self.hang_up()
             raise Gone(str(error)) from None
         said = json.loads(data)
-        if said.get("error") in ("Unavailable", "Deposed"):
+        if said.get("error") in self._gone:
             self.hang_up()
             raise Gone(said["message"])
         if "error" in said:
@@ -604,6 +650,8 @@ while [ $step -lt 12 ]; do sleep 0.04; step=$((step + 1)); done
     + _FINISHED
     + _END,
     "abrupt": _HOLD + "sleep 0.3\n" + _FINISHED + _END,
+    # It holds its devices until the test lets all of them go.
+    "until": _HOLD + "while [ ! -e go ]; do sleep 0.05; done\n" + _FINISHED + _END,
     "again": _HOLD + "sleep 0.02\n[ $DOVETAIL_ATTEMPT -gt 1 ] || exit 75\n" + _FINISHED + _END,
     "flaky": _HOLD + "sleep 0.02\n[ $DOVETAIL_ATTEMPT -gt 1 ] || exit 33\n" + _FINISHED + _END,
     "broken": _HOLD + "sleep 0.02\nexit 4\n",
@@ -634,18 +682,23 @@ def body(kind: str, traces: Path, *, gpus: int = 1, **more: Any) -> dict[str, An
     return {**asked, **more}
 
 
+RED = {"name": "red", "parent": "", "weight": 1.0, "borrow": None, "limit": None, "account": ""}
+
+
 class Driver(threading.Thread):
     """Users who submit, cancel, hold, release, requeue, and ask again until they are answered."""
 
-    def __init__(self, folder: Path, line: Line, seed: int, most: int = 16) -> None:
+    def __init__(self, folder: Path, line: Line, seed: int, most: int = 16, rules: float = 0.03) -> None:
         super().__init__(daemon=True)
         self.traces = traces_in(folder)
         self.line = line
         self.random = random.Random(seed)
         self.most = most
+        self.rules = rules  # share of acts that an administrator does: policies, tenants, nodes
         self.kinds: dict[str, str] = {}  # of each job that was acknowledged
         self.tokens: dict[str, str] = {}  # who sent it
         self.deeds: Counter[str] = Counter()
+        self.policies: set[str] = set()  # that the plane was switched to
         self.cancelled: set[str] = set()  # where the plane said that it made a difference
         self.problems: list[str] = []
         self.failed: BaseException | None = None
@@ -674,7 +727,7 @@ class Driver(threading.Thread):
                 self.submit()
             else:
                 self.stop.wait(0.03)
-        elif chance < 0.97 and self.kinds:
+        elif chance < 1.0 - self.rules and self.kinds:
             self._act()
         elif self.kinds:
             self._rule()
@@ -740,9 +793,9 @@ class Driver(threading.Thread):
         if deed == "policy":
             name, options = self.random.choice(POLICIES)
             self.line.ask(do="policy", name=name, options=options)
+            self.policies.add(name)
         elif deed == "tenant":
-            row = {"name": "red", "parent": "", "weight": 1.0, "borrow": None, "limit": None, "account": ""}
-            self.line.ask(do="tenant", row={**row, "quota": self.random.choice((4, 6, 8))})
+            self.line.ask(do="tenant", row={**RED, "quota": self.random.choice((4, 6, 8))})
         elif deed == "drain":
             self.line.ask(do="drain", node="n1")
             self.line.ask(do="resume", node="n1")
@@ -755,6 +808,8 @@ class Driver(threading.Thread):
         self.stop.set()
         self.join(PATIENCE)
         self.line.ask(do="resume", node="n1")
+        # A job that was accepted under a larger quota waits rightly while the quota is below its size.
+        self.line.ask(do="tenant", row={**RED, "quota": 8})
 
         def all_over() -> bool:
             states = self.line.ask(do="states")
@@ -789,17 +844,17 @@ def nothing_lost(folder: Path, driver: Driver, database: str | None = None) -> d
     import sqlalchemy as sa
 
     from dovetail.control import tables
+    from dovetail.control.recovery import core_after
     from dovetail.control.store import Store, url_of
-    from dovetail.control.wake import core_after
 
     log = (folder / "plane.log").read_text()
     assert "Traceback" not in log, log[log.index("Traceback") - 500 :][:4000]
-    assert "could not be played again" not in log
+    assert "cannot be replayed" not in log
     assert not list(folder.glob("*.failed")), [file.read_text() for file in folder.glob("*.failed")]
     if (folder / "disagreements").exists():
         raise AssertionError((folder / "disagreements").read_text())
     nobody_left(folder)
-    assert not list((folder / "attempts" / ".active").iterdir())
+    assert not list((folder / "attempts" / ".active").rglob("*@*"))
 
     store = Store(url_of(database, folder))
     try:
@@ -813,7 +868,7 @@ def nothing_lost(folder: Path, driver: Driver, database: str | None = None) -> d
     last = replayed[-1]
     assert not last.jobs
     assert not last.running
-    assert not last.stopping()
+    assert not last.stopping.held
     assert last.number == max(core.number for core in replayed)
 
     # every job that was acknowledged is there, no other is, and each is over

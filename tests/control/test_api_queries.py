@@ -20,13 +20,17 @@ from dovetail.control.api.logs import Log, plainly_opened, whole_characters
 from dovetail.control.api.problems import Refusal, answer_to
 from dovetail.control.api.settings import Settings
 from dovetail.control.clock import iso
+from dovetail.control.cursors import cut_to_room, from_cursor, to_cursor
+from dovetail.control.lists import Filter, Lists
+from dovetail.control.lookup import Lookup
 from dovetail.control.metrics import Metrics
-from dovetail.control.plane import Change, Stats
-from dovetail.control.queries import DAY, Filter, Queries, cut_to_room, from_cursor, to_cursor
-from dovetail.control.records import Attempt, Record
+from dovetail.control.plane import Change
+from dovetail.control.records import AttemptRecord, Record
 from dovetail.control.states import State
+from dovetail.control.statistics import Statistics
 from dovetail.control.store import Batch, Deposed, Store, StoreError
 from dovetail.control.tokens import Caller
+from dovetail.control.usage_report import DAY, usage_report
 from dovetail.model.errors import InputError, NeverFits, PlanError
 from dovetail.model.units import HOUR, SECOND
 
@@ -62,10 +66,14 @@ class Desk:
         record.epoch = len(spans)
         record.first_started_at = spans[0][0]
         record.started_at, record.ended_at = spans[-1]
-        attempts = [
-            Attempt(record.id, at + 1, [], types, record.load, start, end)
-            for at, (start, end) in enumerate(spans)
-        ]
+        free = record.submitted_at if record.eligible_at is None else record.eligible_at
+        attempts = []
+        for at, (start, end) in enumerate(spans):
+            waited, free = start - free, end or 0
+            attempts.append(
+                AttemptRecord(record.id, at + 1, [], types, record.load, start, end, waited=waited)
+            )
+        record.wait_time = record.wait_at_start = sum(attempt.waited for attempt in attempts)
         self.store.commit(Batch(changed={record.id: record}, begun=attempts))
 
 
@@ -77,10 +85,10 @@ def desk(store: Store) -> Desk:
 # --- pages --------------------------------------------------------------------------------------------
 
 
-def walked(queries: Queries, caller: Caller, wanted: Filter = ALL, limit: int = 3) -> list[str]:
+def walked(lists: Lists, caller: Caller, wanted: Filter = ALL, limit: int = 3) -> list[str]:
     ids, cursor = [], None
     while True:
-        page = queries.jobs(caller, wanted, cursor, limit)
+        page = lists.jobs(caller, wanted, cursor, limit)
         ids += [job["id"] for job in page.items]
         cursor = page.next
         if cursor is None:
@@ -89,9 +97,9 @@ def walked(queries: Queries, caller: Caller, wanted: Filter = ALL, limit: int = 
 
 def test_jobs_come_newest_first_and_each_once(desk: Desk, store: Store) -> None:
     made = [desk.add().id for _ in range(10)]
-    assert walked(Queries(store), ANN) == made[::-1]
-    assert walked(Queries(store), ANN, limit=10) == made[::-1]
-    assert walked(Queries(store), ANN, limit=9) == made[::-1]
+    assert walked(Lists(store), ANN) == made[::-1]
+    assert walked(Lists(store), ANN, limit=10) == made[::-1]
+    assert walked(Lists(store), ANN, limit=9) == made[::-1]
 
 
 def test_filters(desk: Desk, store: Store) -> None:
@@ -99,37 +107,37 @@ def test_filters(desk: Desk, store: Store) -> None:
     desk.add(name="a%b", user="abe")
     desk.add(name="aXb", state=State.COMPLETED, ended_at=5)
     desk.add("blue", "bob", id="arr_0", array="arr", task=0)
-    queries = Queries(store)
-    assert walked(queries, ADMIN) == ["arr_0", "j00003", "j00002", "j00001"]
-    assert walked(queries, ANN) == ["j00003", "j00002", "j00001"]
-    assert walked(queries, ANN, Filter(tenant="blue")) == []
-    assert walked(queries, ADMIN, Filter(tenant="blue")) == ["arr_0"]
-    assert walked(queries, ANN, Filter(array="arr")) == []
-    assert walked(queries, BOB, Filter(array="arr")) == ["arr_0"]
-    assert walked(queries, ANN, Filter(user="abe")) == ["j00002"]
-    assert walked(queries, ANN, Filter(active=True)) == ["j00002", "j00001"]
-    assert walked(queries, ANN, Filter(active=False)) == ["j00003"]
-    assert walked(queries, ANN, Filter(states=("running", "completed"))) == ["j00003", "j00001"]
-    assert walked(queries, ANN, Filter(name="a_b")) == ["j00001"]
-    assert walked(queries, ANN, Filter(name="a%*")) == ["j00002"]
-    assert walked(queries, ANN, Filter(name="*b")) == ["j00003", "j00002", "j00001"]
-    assert walked(queries, ANN, Filter(since=2)) == ["j00003", "j00002"]
+    lists = Lists(store)
+    assert walked(lists, ADMIN) == ["arr_0", "j00003", "j00002", "j00001"]
+    assert walked(lists, ANN) == ["j00003", "j00002", "j00001"]
+    assert walked(lists, ANN, Filter(tenant="blue")) == []
+    assert walked(lists, ADMIN, Filter(tenant="blue")) == ["arr_0"]
+    assert walked(lists, ANN, Filter(array="arr")) == []
+    assert walked(lists, BOB, Filter(array="arr")) == ["arr_0"]
+    assert walked(lists, ANN, Filter(user="abe")) == ["j00002"]
+    assert walked(lists, ANN, Filter(active=True)) == ["j00002", "j00001"]
+    assert walked(lists, ANN, Filter(active=False)) == ["j00003"]
+    assert walked(lists, ANN, Filter(states=("running", "completed"))) == ["j00003", "j00001"]
+    assert walked(lists, ANN, Filter(name="a_b")) == ["j00001"]
+    assert walked(lists, ANN, Filter(name="a%*")) == ["j00002"]
+    assert walked(lists, ANN, Filter(name="*b")) == ["j00003", "j00002", "j00001"]
+    assert walked(lists, ANN, Filter(since=2)) == ["j00003", "j00002"]
 
 
 def test_history_is_by_end(desk: Desk, store: Store) -> None:
     for ended in (50, 70, 60, 60, None):
         desk.add(state=State.FAILED if ended else State.RUNNING, ended_at=ended)
-    queries = Queries(store)
-    first = queries.history(ANN, ALL, None, 2)
+    lists = Lists(store)
+    first = lists.history(ANN, ALL, None, 2)
     desk.add(state=State.FAILED, ended_at=80)
-    second = queries.history(ANN, ALL, first.next, 2)
+    second = lists.history(ANN, ALL, first.next, 2)
     assert [j["id"] for j in first.items + second.items] == ["j00002", "j00004", "j00003", "j00001"]
     assert second.next is None
-    assert [j["id"] for j in queries.history(ANN, Filter(since=60, until=70), None, 9).items] == [
+    assert [j["id"] for j in lists.history(ANN, Filter(since=60, until=70), None, 9).items] == [
         "j00004",
         "j00003",
     ]
-    assert queries.history(BOB, ALL, None, 9).items == []
+    assert lists.history(BOB, ALL, None, 9).items == []
 
 
 def test_cursors_are_taken_as_they_were_given() -> None:
@@ -165,7 +173,7 @@ def test_a_page_stays_small_with_everything_at_its_longest(desk: Desk, store: St
         desk.add(**longest)
     seen, cursor = 0, None
     while True:
-        page = Queries(store).jobs(ADMIN, ALL, cursor, 200)
+        page = Lists(store).jobs(ADMIN, ALL, cursor, 200)
         text = json.dumps(page.document(), ensure_ascii=False, allow_nan=False)
         assert len(text.encode()) < 200_000
         seen += len(page.items)
@@ -180,20 +188,20 @@ def test_an_array_in_one_line(desk: Desk, store: Store) -> None:
     for task in range(5):
         state = State.COMPLETED if task < 3 else State.RUNNING
         desk.add(id=f"arr_{task}", array="arr", task=task, state=state, gpu_time=2_000 * SECOND)
-    queries = Queries(store)
-    found = queries.array(ANN, "arr")
+    lookup = Lookup(store)
+    found = lookup.array(ANN, "arr")
     assert found is not None
     assert (found["count"], found["states"]) == (5, {"completed": 3, "running": 2})
     assert (found["ended_at"], found["gpu_seconds"]) == (None, 10.0)
-    assert queries.array(BOB, "arr") is None
-    assert queries.members(ANN, "arr", {1, 3}) == ["arr_1", "arr_3"]
-    assert queries.members(ANN, "arr_2") == ["arr_2"]
-    assert queries.members(BOB, "arr") == []
-    assert queries.found(ANN, ["arr", "arr_2", "no"]) == {
+    assert lookup.array(BOB, "arr") is None
+    assert lookup.members(ANN, "arr", {1, 3}) == ["arr_1", "arr_3"]
+    assert lookup.members(ANN, "arr_2") == ["arr_2"]
+    assert lookup.members(BOB, "arr") == []
+    assert lookup.found(ANN, ["arr", "arr_2", "no"]) == {
         "arr": [f"arr_{i}" for i in range(5)],
         "arr_2": ["arr_2"],
     }
-    assert queries.found(BOB, ["arr", "arr_2"]) == {}
+    assert lookup.found(BOB, ["arr", "arr_2"]) == {}
 
 
 def test_a_long_step_is_cut(store: Store) -> None:
@@ -208,7 +216,7 @@ def test_a_long_step_is_cut(store: Store) -> None:
         )
     seen, after = [], -1
     while True:
-        page = Queries(store).journal(after, 10)
+        page = Lists(store).journal(after, 10)
         assert len(json.dumps(page.document())) < 200_000
         seen += [(step["number"], step["cut"]) for step in page.items]
         if page.next is None:
@@ -225,21 +233,20 @@ def test_usage_is_what_lies_between(desk: Desk, store: Store) -> None:
     desk.ran(one, (1 * HOUR, 2 * HOUR), (3 * HOUR, 5 * HOUR))
     two = desk.add("blue", "bob", submitted_at=0)
     desk.ran(two, (2 * HOUR, None), types="V100")
-    queries = Queries(store)
-    report = queries.report(ADMIN, "tenant", 0, 10 * HOUR, now=4 * HOUR)
+    report = usage_report(store, ADMIN, "tenant", 0, 10 * HOUR, now=4 * HOUR)
     rows = {row["key"]: (row["gpu_hours"], row["lost_gpu_hours"], row["jobs"]) for row in report["items"]}
     assert rows == {"red": (6.0, 2.0, 1), "blue": (4.0, 0.0, 1)}
     assert report["total"] == {"gpu_hours": 10.0, "lost_gpu_hours": 2.0, "jobs": 2, "cost": None}
-    part = queries.report(ADMIN, "type", 90 * 60 * SECOND, 4 * HOUR, now=4 * HOUR)
+    part = usage_report(store, ADMIN, "type", 90 * 60 * SECOND, 4 * HOUR, now=4 * HOUR)
     assert {row["key"]: row["gpu_hours"] for row in part["items"]} == {"A100": 3.0, "V100": 4.0}
-    own = queries.report(BOB, "user", 0, 10 * HOUR, now=4 * HOUR)
+    own = usage_report(store, BOB, "user", 0, 10 * HOUR, now=4 * HOUR)
     assert [row["key"] for row in own["items"]] == ["bob"]
 
 
 def test_usage_by_day_is_cut_at_midnight(desk: Desk, store: Store) -> None:
     desk.ran(desk.add(), (22 * HOUR, 23 * HOUR))
     desk.ran(desk.add(), (23 * HOUR, 2 * DAY + 2 * HOUR))
-    report = Queries(store).report(ANN, "day", 0, 3 * DAY, now=3 * DAY)
+    report = usage_report(store, ANN, "day", 0, 3 * DAY, now=3 * DAY)
     held = {row["key"]: row["gpu_hours"] for row in report["items"]}
     assert held == {"1970-01-01": 4.0, "1970-01-02": 48.0, "1970-01-03": 4.0}
 
@@ -247,35 +254,49 @@ def test_usage_by_day_is_cut_at_midnight(desk: Desk, store: Store) -> None:
 def test_waits(desk: Desk, store: Store) -> None:
     for wait in range(1, 11):
         desk.ran(desk.add(submitted_at=0, eligible_at=HOUR), (HOUR + wait * SECOND, None))
-    (row,) = Queries(store).report(ANN, "user", 0, 2 * HOUR, now=2 * HOUR)["items"]
-    assert row["wait"] == {"mean": 5.5, "p50": 5.0, "p90": 9.0}
+    (row,) = usage_report(store, ANN, "user", 0, 2 * HOUR, now=2 * HOUR)["items"]
+    assert row["wait"] == row["first_start_after"] == {"mean": 5.5, "p50": 5.0, "p90": 9.0}
     desk.ran(desk.add(submitted_at=0, eligible_at=HOUR), (3 * HOUR, None))  # outside
-    (row,) = Queries(store).report(ANN, "type", 0, 2 * HOUR, now=2 * HOUR)["items"]
+    (row,) = usage_report(store, ANN, "type", 0, 2 * HOUR, now=2 * HOUR)["items"]
     assert row["wait"]["mean"] == 5.5
+
+
+def test_a_wait_after_a_preemption_counts_in_reports_and_the_first_start_is_another_figure(
+    desk: Desk, store: Store
+) -> None:
+    desk.ran(desk.add(submitted_at=0, eligible_at=0), (SECOND, HOUR), (7 * HOUR, None))  # six hours away
+    desk.add(submitted_at=0, eligible_at=0, state=State.PENDING, waiting_since=0)  # was never started
+    (row,) = usage_report(store, ANN, "tenant", 0, 8 * HOUR, now=8 * HOUR)["items"]
+    assert row["wait"]["mean"] == 1 + 6 * 3_600
+    assert row["first_start_after"]["mean"] == 1
 
 
 def test_a_year_of_a_large_cluster_does_not_overflow(desk: Desk, store: Store) -> None:
     year = 365 * DAY
     for _ in range(3):
         desk.ran(desk.add(gpus=4_096, load=4_096_000), (0, year))
-    report = Queries(store).report(ANN, "tenant", 0, year, now=year)
+    report = usage_report(store, ANN, "tenant", 0, year, now=year)
     assert report["total"]["gpu_hours"] == pytest.approx(3 * 4_096 * 365 * 24)
 
 
-def test_speeds_are_shown_to_who_measured_them(desk: Desk, store: Store) -> None:
-    desk.ran(desk.add(model="bert", progress={"step": 1}), (0, None))
-    desk.ran(desk.add("blue", "bob", model="bert"), (0, None))  # ran it, and reported nothing
+def test_speeds_are_shown_to_the_tenant_that_measured_them(store: Store) -> None:
     rows = [
-        {"model": model, "type": kind, "gpus": 2, "rate": 1.5, "count": 3, "time": 0}
-        for model in ("bert", "gpt") for kind in ("A100", "V100")
+        {"tenant": tenant, "model": model, "type": kind, "gpus": 2, "rate": 1.5, "count": 3, "time": 0}
+        for tenant, model, kind in (
+            ("green", "bert", "A100"), ("green", "gpt", "A100"),
+            ("red", "bert", "A100"), ("red", "gpt", "V100"),
+        )
     ]  # fmt: skip
     store.commit(Batch(speeds=rows))
-    queries = Queries(store)
-    assert len(queries.speeds(ADMIN, None, 10).items) == 4
-    assert [(r["model"], r["gpu_type"]) for r in queries.speeds(ANN, None, 10).items] == [("bert", "A100")]
-    assert queries.speeds(BOB, None, 10).items == []
-    first = queries.speeds(ADMIN, None, 3)
-    assert [r["gpu_type"] for r in queries.speeds(ADMIN, first.next, 3).items] == ["V100"]
+    lists = Lists(store)
+    assert len(lists.speeds(ADMIN, None, 10).items) == 4
+    assert [(r["model"], r["gpu_type"]) for r in lists.speeds(ANN, None, 10).items] == [
+        ("bert", "A100"),
+        ("gpt", "V100"),
+    ]
+    assert lists.speeds(BOB, None, 10).items == []
+    first = lists.speeds(ADMIN, None, 3)
+    assert [r["gpu_type"] for r in lists.speeds(ADMIN, first.next, 3).items] == ["V100"]
 
 
 # --- metrics ------------------------------------------------------------------------------------------
@@ -287,15 +308,17 @@ class Still:
     def __init__(self, store: Store) -> None:
         self.store, self.clock, self.policy = store, self, ("fifo", dict[str, Any]())
         self.time = 0
+        self.policy_failure = None
 
     def now(self) -> int:
         return self.time
 
-    def nodes(self) -> list[Any]:
+    def ask(self, question: object) -> list[Any]:
         return []
 
-    def stats(self) -> Stats:
-        return Stats(eta_errors=deque([-5.0, 1.0, 2.0]), preemptions={"preempted": 2})
+    @property
+    def statistics(self) -> Statistics:
+        return Statistics(eta_errors=deque([-5.0, 1.0, 2.0]), preemptions={"preempted": 2})
 
 
 def test_metrics_count_every_job_once(desk: Desk, store: Store) -> None:
@@ -326,7 +349,7 @@ def test_metrics_count_every_job_once(desk: Desk, store: Store) -> None:
     plane.time = 40 * SECOND
     assert value("dovetail_gpu_seconds_total") == 60
     second.state, second.ended_at = State.FAILED, 40 * SECOND
-    ended = Attempt(second.id, 1, [], "A100", 2_000, 20 * SECOND, 40 * SECOND, 1, "exited")
+    ended = AttemptRecord(second.id, 1, [], "A100", 2_000, 20 * SECOND, 40 * SECOND, 1, "exited")
     store.commit(Batch(changed={second.id: second}, ended=[ended]))
     third.state, third.ended_at = State.CANCELLED, 41 * SECOND
     store.commit(Batch(changed={third.id: third}))
@@ -415,7 +438,7 @@ def test_pieces_of_a_file(tmp_path: Path) -> None:
     assert iso(0) == "1970-01-01T00:00:00.000Z"
 
 
-# --- who listens --------------------------------------------------------------------------------------
+# --- listeners ----------------------------------------------------------------------------------------
 
 
 def test_a_hub_remembers_the_last_changes(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -433,7 +456,7 @@ def test_a_hub_remembers_the_last_changes(monkeypatch: pytest.MonkeyPatch) -> No
     assert [batch[0] for batch in hub.since(words[2]) or ()] == words[3:]
     assert hub.since(words[1]) is None
     assert hub.since("nonsense") is None
-    assert slow.lost  # five changes of red, and nobody read them
+    assert slow.lost  # five changes of red, and none was read
     assert only.lost
     hub.leave(slow)
     quick = hub.listen(BOB)

@@ -2,18 +2,28 @@
 
 from __future__ import annotations
 
+import time
+from pathlib import Path
+from typing import Any
+
 import pytest
+from tests.control.harness import eventually
 
 from dovetail.control import clock
 from dovetail.control.clock import Clock, clock_from
-from dovetail.model.units import SECOND
+from dovetail.control.request import parse_request
+from dovetail.control.serve import Wanted, plane_up
+from dovetail.control.steady_time import SteadyTime
+from dovetail.control.submission import submit
+from dovetail.control.tokens import Caller
+from dovetail.model.units import DAY, SECOND
 
 
 @pytest.fixture
 def wall(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The wall's time, to be set."""
     now = [1_000 * SECOND]
-    monkeypatch.setattr(clock, "wall_now", lambda: now[0])
+    monkeypatch.setattr(clock, "steady_now", lambda: now[0])
     return now
 
 
@@ -51,3 +61,105 @@ def test_time_never_goes_back_though_the_wall_does(wall: list[int]) -> None:
     assert second.now() == 1_000 * SECOND
     assert second.at(800 * SECOND) == 800 * SECOND
     assert second.at(899 * SECOND) <= second.plane
+
+
+# --- steady time --------------------------------------------------------------------------------------
+
+
+class Machine:
+    """Two clocks of a machine: one that can be set, and one that cannot."""
+
+    def __init__(self) -> None:
+        self.wall, self.boot = 1_000_000 * SECOND, 50 * SECOND
+
+    def steady(self, boot: str = "one") -> SteadyTime:
+        return SteadyTime(lambda: self.wall, lambda: self.boot, boot)
+
+    def passes(self, seconds: float) -> None:
+        self.wall += round(seconds * SECOND)
+        self.boot += round(seconds * SECOND)
+
+
+@pytest.mark.parametrize("jump", [40 * DAY, -40 * DAY, 3_600 * SECOND, -3_600 * SECOND])
+def test_time_passes_at_its_pace_whatever_the_wall_clock_does(
+    jump: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    machine = Machine()
+    steady = machine.steady()
+    began = steady.now()
+    machine.wall += jump
+    for _ in range(60):
+        machine.passes(60)
+        steady.now()
+    assert steady.now() - began == pytest.approx(3_600 * SECOND, rel=0.002)
+    assert caplog.text.count("the wall clock is") == 1, "said once"
+    machine.wall -= jump  # and it is corrected
+    machine.passes(60)
+    assert steady.now() - began == pytest.approx(3_660 * SECOND, rel=0.002)
+
+
+def test_small_corrections_are_followed_and_time_never_goes_back(caplog: pytest.LogCaptureFixture) -> None:
+    machine = Machine()
+    steady = machine.steady()
+    for correction in (2 * SECOND, -3 * SECOND):
+        machine.wall += correction
+        last = steady.now()
+        for _ in range(400):
+            machine.passes(10)
+            assert steady.now() > last
+            last = steady.now()
+        assert abs(last - machine.wall) < SECOND // 100
+    assert caplog.text == ""
+
+
+def test_a_new_process_goes_on_by_the_time_since_boot() -> None:
+    machine = Machine()
+    kept = machine.steady().kept()
+    machine.passes(100)
+    machine.wall += 40 * DAY
+    after = machine.steady()
+    after.resume(kept)
+    assert after.now() == 1_000_100 * SECOND, "no matter what the wall clock reads"
+    rebooted = machine.steady("two")
+    rebooted.resume(kept)
+    assert rebooted.now() == machine.wall
+    for damaged in ("", "{}", "[1]", '{"boot": "one", "at": "x", "now": 1}', None):
+        fresh = machine.steady()
+        fresh.resume(damaged)
+        assert fresh.now() == machine.wall
+
+
+def test_a_reading_of_the_wall_clock_is_placed_by_the_present_difference() -> None:
+    machine = Machine()
+    steady = machine.steady()
+    machine.wall -= 40 * DAY
+    machine.passes(100)
+    ended = machine.wall  # an attempt ends now, says its supervisor
+    machine.passes(1)
+    assert steady.now() - steady.of_wall(ended) == pytest.approx(SECOND, rel=0.01)
+
+
+@pytest.mark.parametrize("jumps", [(-3_600,), (40 * 86_400, -40 * 86_400)], ids=["back", "ahead and back"])
+def test_a_plane_goes_on_when_the_wall_clock_is_set(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, jumps: tuple[int, ...]
+) -> None:
+    real = time.time_ns
+    with plane_up(Wanted(folder=tmp_path / "state", virtual="1x2:A100", port=1)) as up:
+        off = 0
+
+        def submitted(**more: Any) -> str:
+            body = {"run": "true", "resources": {"gpus": 1}, **more}
+            return submit(up.plane, Caller("t", "red", "ann", "user"), parse_request(body), body).id
+
+        def is_over(id: str) -> bool:
+            return up.plane.ask(lambda state, now: id not in state.ledger.index.records)
+
+        for jump in jumps:
+            off += jump
+            monkeypatch.setattr(time, "time_ns", lambda off=off: real() + off * 1_000_000_000)
+            before = submitted()  # a step is decided after the jump
+            eventually(lambda id=before: is_over(id), "the end of a job")  # type: ignore[misc]
+        later = submitted(begin="+1s")
+        eventually(lambda: is_over(later), "a start a second later", 20)
+        monkeypatch.undo()
+        assert abs(up.plane.clock.now() - clock.wall_now()) < 60 * SECOND

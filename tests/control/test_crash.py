@@ -13,34 +13,41 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from tests.conftest import chaos_seed
 from tests.control import harness
 
 from dovetail.client.client import Client
 
-KILLS = 200
+FEW = pytest.param(20, 20, marks=pytest.mark.slow(15))
+MANY = [pytest.param(50, seed, marks=[pytest.mark.long, pytest.mark.slow(20)]) for seed in (30, 40, 50, 60)]
 
 
-@pytest.mark.long(75)
-def test_two_hundred_kills_lose_nothing(tmp_path: Path) -> None:
-    """Some at a random moment, some while it wakes up, some inside a commit or an order to the engine."""
-    pick = random.Random(20)
-    driver = harness.Driver(tmp_path, harness.Line(tmp_path), seed=21)
+@pytest.mark.chaos
+@pytest.mark.parametrize(("number", "seed"), [FEW, *MANY])
+def test_two_hundred_kills_lose_nothing(tmp_path: Path, number: int, seed: int) -> None:
+    """Some at a random moment, some while the plane starts, some inside a commit or a call of the engine."""
+    pick = random.Random(chaos_seed(seed))
+    driver = harness.Driver(tmp_path, harness.Line(tmp_path), seed=chaos_seed(seed + 1), rules=0.1)
+
+    def switched() -> bool:
+        return bool(driver.policies - {"kueue"}) or not driver.is_alive()
+
     with harness.nursed() as nursery:
         driver.start()
         kills = by_itself = 0
-        while kills < KILLS:
+        while kills < number or not switched():
             way = pick.random()
             fault = (pick.choice(harness.POINTS), pick.randint(1, 4)) if way < 0.4 else None
             nursery.boot("plane", tmp_path, snapshots=40, fault=fault)
             if fault is not None:
                 by_itself += nursery.dead("plane", 1.5)
             elif way < 0.5:
-                time.sleep(pick.random() * 0.15)  # while it wakes up
+                time.sleep(pick.random() * 0.15)  # while it starts
             else:
                 line = harness.Line(tmp_path)
                 line.ask(do="leads")
                 line.hang_up()
-                if way > 0.97:  # for once it leaves in peace, with a last snapshot
+                if way > 0.97:  # a plane that is told to end writes a last snapshot
                     nursery.kill("plane", signal.SIGTERM)
                     continue
                 time.sleep(pick.random() * 0.3)
@@ -51,16 +58,17 @@ def test_two_hundred_kills_lose_nothing(tmp_path: Path) -> None:
         nursery.kill("plane", signal.SIGTERM)
     found = harness.nothing_lost(tmp_path, driver)
     assert by_itself, found
-    assert found["jobs"] > KILLS / 2, found
+    assert found["jobs"] > number / 2, found
     assert found["causes"]["stopped"], found
     assert found["eras"] > 1, found
 
 
-@pytest.mark.long(15)
+@pytest.mark.chaos
+@pytest.mark.slow(15)
 def test_the_real_command_is_killed_and_started_again(tmp_path: Path) -> None:
     """The same through `dovetail up` and HTTP; the client asks again by itself until it is answered."""
-    folder, port, pick = tmp_path / "state", harness.free_port(), random.Random(40)
-    driver = harness.Driver(folder, harness.Line(folder), seed=41)
+    folder, port, pick = tmp_path / "state", harness.free_port(), random.Random(chaos_seed(40))
+    driver = harness.Driver(folder, harness.Line(folder), seed=chaos_seed(41))
     over = threading.Event()
     trouble: list[BaseException] = []
 

@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from dovetail.control import tables
-from dovetail.control.demo import ACTS, check_room, start_demo
+from dovetail.control import questions, tables
+from dovetail.control.demo import JOBS as DEMO_JOBS
+from dovetail.control.demo import check_room, start_demo
 from dovetail.control.plane import Plane
 from dovetail.control.serve import Wanted, plane_up
 from dovetail.control.states import State
@@ -16,7 +17,7 @@ from dovetail.model.cluster import parse_cluster
 from dovetail.model.errors import InputError
 
 PATIENCE = 240.0
-JOBS = len(ACTS) + 5  # an array of six among them
+JOBS = len(DEMO_JOBS) + 5  # an array of six among them
 
 
 def rows_of(plane: Plane) -> list[Any]:
@@ -24,7 +25,7 @@ def rows_of(plane: Plane) -> list[Any]:
         return list(connection.execute(sa.select(tables.jobs).order_by(tables.jobs.c.seq)))
 
 
-@pytest.mark.long(43)
+@pytest.mark.slow(43)
 def test_the_demo_plays_to_its_end_and_shows_what_it_promises(tmp_path: Path) -> None:
     with plane_up(Wanted(folder=tmp_path / "state", virtual="2x4:A100", port=0)) as up:
         start_demo(up)
@@ -32,8 +33,8 @@ def test_the_demo_plays_to_its_end_and_shows_what_it_promises(tmp_path: Path) ->
         while len(rows := rows_of(up.plane)) < JOBS or not all(State(row.state).final for row in rows):
             assert time.monotonic() < until, [(row.name, row.state, row.reason) for row in rows]
             time.sleep(0.2)
-        preempted = sum(up.plane.stats().preemptions.values())
-        shares = {share.tenant: share for share in up.plane.shares()}
+        preempted = sum(up.plane.statistics.preemptions.values())
+        shares = {share.tenant: share for share in questions.shares(up.plane)}
         with up.plane.store.reading() as connection:
             attempts = connection.execute(sa.select(tables.attempts)).all()
 

@@ -41,7 +41,7 @@ def test_a_dependency_is_read(text: str, expected: list[Dependency]) -> None:
         ("", "write afterok:ID"),
         ("afterok", "write afterok:ID"),
         ("afterok:", "is no job id"),
-        ("afterok:a,", "is no dependency"),
+        ("afterok:a,", "is not a dependency"),
         ("afterok:a b", "is no job id"),
         ("afterok:../x", "is no job id"),
         ("afterko:a", "with one of afterok, afterany"),

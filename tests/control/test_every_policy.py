@@ -9,19 +9,19 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 
-from dovetail.control import tables
+from dovetail.control import commands, submission, tables
 from dovetail.control.plane import Plane
 from dovetail.control.request import parse_request
 from dovetail.control.serve import Wanted, plane_up
 from dovetail.control.tokens import Caller
-from dovetail.policies.table import POLICIES
+from dovetail.policies.registry import POLICIES
 
 ANN = Caller("ann", "team", "ann", "user")
 
 
 def submit(plane: Plane, gpus: int, run: str = "sleep 0.1", nodes: int = 1, **more: object) -> str:
     body = {"run": run, "nodes": nodes, "resources": {"gpus": gpus}, "time": "1h", **more}
-    return plane.submit(ANN, parse_request(body), body).id
+    return submission.submit(plane, ANN, parse_request(body), body).id
 
 
 def states(plane: Plane) -> dict[str, str]:
@@ -55,11 +55,11 @@ def test_switching_through_all_of_them_keeps_every_job(tmp_path: Path) -> None:
         jobs = [submit(plane, 2, wait, preemptible=False), submit(plane, 1, wait, preemptible=False)]
         until(lambda: list(states(plane).values()) == ["running", "running"])
         for name in POLICIES.names():
-            plane.switch_policy(name, {})
+            commands.switch_policy(plane, name, {})
             assert plane.policy[0] == name
             jobs.append(submit(plane, 1 + len(jobs) % 2, "sleep 0.05"))
             assert set(jobs) == set(states(plane))
-        plane.switch_policy("fifo", {})
+        commands.switch_policy(plane, "fifo", {})
         kept = states(plane)
         assert kept[jobs[0]] == kept[jobs[1]] == "running"  # nobody was stopped for it
         gate.touch()

@@ -48,20 +48,32 @@ def typed(*words: str) -> Result:
     return CliRunner().invoke(app, ["fidelity", *words])
 
 
-@pytest.mark.long(185)
-def test_mean_within_3_percent_and_every_job_within_10_under_fifo_srtf_and_tiresias() -> None:
+BURSTS, JOBS_A_BURST = 5, 11  # of the mixed workload; a burst is over when the next one comes
+
+
+def test_the_workload_is_worth_comparing() -> None:
+    """Many jobs of all sizes, some over several nodes, that wait and are preempted."""
     jobs = load_trace(str(mixed_workload())).jobs
     entries, notes = entries_of(jobs, DEFAULT_CLUSTER, DEFAULT_SCALE)
+    runs = {name: simulated(entries, DEFAULT_CLUSTER, name, {}) for name in POLICIES}
+
+    assert notes == []
+    assert len(jobs) == BURSTS * JOBS_A_BURST
+    assert {job.shape.gpus for job in jobs} == {1, 2, 3, 4, 6, 8}
+    assert sum(wait > 60 for wait in runs["fifo"].wait()) >= 20
+    assert min(runs["srtf"].preemptions, runs["tiresias-l"].preemptions) >= 10
+
+
+@pytest.mark.long
+@pytest.mark.slow(45)
+@pytest.mark.parametrize("burst", range(BURSTS))
+def test_mean_within_3_percent_and_every_job_within_10_under_fifo_srtf_and_tiresias(burst: int) -> None:
+    jobs = sorted(load_trace(str(mixed_workload())).jobs, key=lambda job: job.arrived_at)
+    jobs = jobs[burst * JOBS_A_BURST : (burst + 1) * JOBS_A_BURST]
+    entries, _ = entries_of(jobs, DEFAULT_CLUSTER, DEFAULT_SCALE)
     made = {name: simulated(entries, DEFAULT_CLUSTER, name, {}) for name in POLICIES}
 
-    # It is worth comparing: many jobs of all sizes, some over several nodes, that queue and are preempted.
-    assert notes == []
-    assert len(jobs) >= 50
-    assert {job.shape.gpus for job in jobs} == {1, 2, 3, 4, 6, 8}
-    assert sum(wait > 60 for wait in made["fifo"].wait()) >= 20
-    assert min(made["srtf"].preemptions, made["tiresias-l"].preemptions) >= 10
-
-    # The planes run side by side: their jobs sleep. (One test, so that no two workers do this twice.)
+    # The planes run side by side: their jobs sleep.
     with ThreadPoolExecutor(len(POLICIES)) as pool:
         runs = {name: pool.submit(live, entries, DEFAULT_CLUSTER, name, {}) for name in POLICIES}
         lived = {name: run.result() for name, run in runs.items()}
@@ -69,20 +81,20 @@ def test_mean_within_3_percent_and_every_job_within_10_under_fifo_srtf_and_tires
     def judged(name: str) -> Fidelity:
         return compared(name, DEFAULT_SCALE, made[name], lived[name])
 
-    # A machine that is busy elsewhere wakes processes late, and it shows: who seems off gets one more try.
+    # A busy machine wakes processes late, and the difference shows: a policy that is off gets a second try.
     for name in POLICIES:
         if judged(name).beyond(mean=0.03, job=0.10):
             lived[name] = live(entries, DEFAULT_CLUSTER, name, {})
     found = {name: judged(name) for name in POLICIES}
-    beyond = [said for one in found.values() for said in one.beyond(mean=0.03, job=0.10)]
+    beyond = [text for one in found.values() for text in one.beyond(mean=0.03, job=0.10)]
     assert beyond == [], {name: (one.difference, one.worst) for name, one in found.items()}
     for name in ("srtf", "tiresias-l"):
-        assert sum(pair.live_stops for pair in found[name].pairs) >= 10
+        assert any(pair.live_stops for pair in found[name].pairs)
 
     # The same check tells a policy from another.
     for name, other in (("fifo", "srtf"), ("srtf", "tiresias-l"), ("tiresias-l", "fifo")):
         crossed = compared(name, DEFAULT_SCALE, made[other], lived[name])
-        assert len(crossed.beyond(mean=0.03, job=0.10)) > 5
+        assert len(crossed.beyond(mean=0.03, job=0.10)) > 3
 
 
 def test_a_clock_that_runs_at_another_pace_is_found_out() -> None:
@@ -118,7 +130,8 @@ def test_both_sides_are_told_the_same() -> None:
 
     heard = entry.job
     assert (heard.shape, heard.estimate, heard.work) == (job.shape, job.estimate, job.work)
-    assert (heard.tenant, heard.user, heard.priority, heard.model) == ("red", "ann", 7, "bert")
+    assert (heard.tenant, heard.user, heard.priority) == ("red", "ann", 7)
+    assert heard.model == "red/bert"  # a live plane keeps the speeds of tenants apart
     assert (heard.arrived_at, heard.deadline) == (FIRST, FIRST + 2 * MINUTE)  # it is the first
     assert heard.traits.checkpoint.on_stop
     assert entry.body["command"][-4:] == ["--work", "100.000000", "--scale", "60.0"]
@@ -166,7 +179,7 @@ def processes_of(folder: Path) -> list[str]:
     return found
 
 
-@pytest.mark.long(10)
+@pytest.mark.slow(10)
 def test_the_command_answers_first_and_then_shows_each_job(tmp_path: Path) -> None:
     (tmp_path / "four.csv").write_text(FOUR)
     words = (str(tmp_path / "four.csv"), "--virtual", "1x4", "--policies", "fifo,srtf", "--time-scale", "50")
@@ -206,9 +219,9 @@ def test_the_command_in_json(tmp_path: Path) -> None:
     ("words", "said"),
     [
         (["--policy", "nosuch"], "nosuch"),
-        (["--policy", "fifo", "--policies", "srtf"], "leave one out"),
+        (["--policy", "fifo", "--policies", "srtf"], "exclude each other"),
         (["--virtual", "cluster.yaml"], "describes no GPUs"),
-        (["--virtual", "1x4"], "could never hold"),
+        (["--virtual", "1x4"], "can never fit on 1x4"),
         (["--time-scale", "0"], "time scale"),
         (["nosuch.csv"], "nosuch.csv"),
     ],

@@ -9,7 +9,7 @@ from dovetail.control.forecast import Forecasts
 from dovetail.core.core import Core
 from dovetail.model.event import SUBMITTED
 from dovetail.model.units import MINUTE
-from dovetail.policies.table import POLICIES
+from dovetail.policies.registry import POLICIES
 from dovetail.testing.build import cluster, job
 
 

@@ -1,4 +1,4 @@
-"""The Lab: known answers, who sees what, and that nothing asked of it can harm the plane."""
+"""The Lab: known answers, what each user sees, and questions that must not harm the plane."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ from dovetail.control.lab.simulate import compared, distribution, series, simula
 from dovetail.control.lab.traces import TRACES
 from dovetail.model.cluster import parse_cluster
 from dovetail.model.errors import BadOption, InputError, NeverFits, UnknownName
-from dovetail.policies.table import POLICIES
-from dovetail.solve.splits import Splits
+from dovetail.policies.registry import POLICIES
+from dovetail.solve.device_splits import Splits
 from dovetail.traces import SHIPPED, load_trace
 
 Json = dict[str, Any]
@@ -63,7 +63,7 @@ def refused(live: Live, tool: str, question: object, status: int = 422) -> str:
 
 # --- L0 and L1: queues ------------------------------------------------------------------------------
 
-FOUR = [
+FOUR: list[Json] = [
     {"id": "0", "submit": 0, "duration": 30, "priority": 3},
     {"id": "1", "submit": 0, "duration": 10, "priority": 1},
     {"id": "2", "submit": 1, "duration": 25, "priority": 2},
@@ -100,6 +100,8 @@ def test_four_jobs_on_two_gpus(
         question = {"cluster": cluster, "jobs": FOUR, "policy": policy, "options": options}
         found = asked(live, "simulate", question)
         assert [job["jct"] for job in found["jobs"]] == jct
+        ran = [job["duration"] for job in FOUR]
+        assert [job["wait"] for job in found["jobs"]] == [a - b for a, b in zip(jct, ran, strict=True)]
         assert [job["id"] for job in found["jobs"]] == ["0", "1", "2", "3"]
         assert (found["metrics"]["jct_mean"], found["metrics"]["makespan"]) == (mean, makespan)
         assert found["metrics"]["utilization"] == pytest.approx(105 / (2 * makespan))
@@ -110,7 +112,7 @@ def test_the_gantt_of_first_come_first_served(live: Live) -> None:
     held = {one["job"]: (one["start"], one["end"]) for one in found["stretches"]}
     assert held == {"0": (0, 30), "1": (0, 10), "2": (10, 35), "3": (30, 70)}
     assert [job["wait"] for job in found["jobs"]] == [0, 0, 9, 26]
-    for one in found["stretches"]:  # nobody is on a device with anybody else
+    for one in found["stretches"]:  # one job on a device at a time
         assert one["milli"] == 1000
         assert len(one["devices"]) == 1
         others = [other for other in found["stretches"] if other["devices"] == one["devices"]]
@@ -180,7 +182,7 @@ def test_policies_and_traces_are_listed(live: Live) -> None:
         "choices": ["larger", "smaller"],
         "help": "",
     }
-    assert options["aging"]["help"] == "`aging` is how many steps of priority an hour of waiting is worth."
+    assert options["aging"]["help"] == "an hour of waiting is worth `aging` steps of priority."
     assert options["preempt"]["choices"] == [True, False]
     assert json.loads(json.dumps(described())) == live.get("policies", "eve")
     traces = {item["name"]: item for item in live.get("traces", "eve")["items"]}
@@ -235,7 +237,7 @@ def test_long_series_and_distributions_are_thinned_out() -> None:
     assert series([]) == []
 
 
-# --- L2 to L4: who runs on what ---------------------------------------------------------------------
+# --- L2 to L4: assignments --------------------------------------------------------------------------
 
 
 def split(types: Json, jobs: Json, gpus: int = 1, **more: object) -> Json:
@@ -337,7 +339,7 @@ def test_jobs_that_can_run_nowhere_and_types_that_are_not_there(live: Live) -> N
     wide = split({"K80": 1}, {"A": [3]}, gpus=2)  # more GPUs than there are
     assert asked(live, "throughput", wide)["total"] == 0
     assert asked(live, "frontier", wide)["points"][0]["total"] == 0
-    assert "no GPU" in refused(live, "throughput", split({"K80": 0}, {"A": [1]}))
+    assert "no type has a GPU" in refused(live, "throughput", split({"K80": 0}, {"A": [1]}))
 
 
 # --- L5: links --------------------------------------------------------------------------------------
@@ -409,6 +411,20 @@ def test_another_policy_for_the_queue_there_is(live: Live, queue: dict[str, str]
     assert jobs["short"]["starts"][1] <= jobs["long"]["starts"][1]
     assert found["now"]["mean_wait"] == pytest.approx(4 * 3600, abs=120)
     assert found["now"]["last_finish"] == pytest.approx(12 * 3600, abs=120)
+
+
+def test_a_job_that_another_policy_would_preempt_waits_in_that_future(
+    live: Live, queue: dict[str, str]
+) -> None:
+    before = live.get("policy")
+    assert live.ask("PUT", "policy", "admin", {"name": "fifo"}).status == 200
+    found = asked(live, "what-if", {"policy": "srtf"}, "ann")
+    live.ask("PUT", "policy", "admin", {"name": before["name"], "options": before["options"]})
+    # The short job takes the GPUs of `first` or `second` for an hour; the long one waits four hours anyway.
+    assert found["then"]["preemptions"] == 1
+    assert found["then"]["mean_wait"] == pytest.approx((1 + 4 + 0) * 3600 / 3, abs=120)
+    assert found["now"]["mean_wait"] == pytest.approx((0 + 4 + 4) * 3600 / 3, abs=120)
+    assert found["then"]["mean_first_start_after"] == pytest.approx((4 + 0) * 3600 / 2, abs=120)
 
 
 def test_more_nodes_and_faster_ones(live: Live, queue: dict[str, str]) -> None:
@@ -487,7 +503,7 @@ def test_wrong_questions_to_the_other_tools(live: Live) -> None:
     )
     assert "2 speeds for 1 types" in refused(live, "throughput", split({"K80": 1}, {"A": [1, 2]}))
     assert "1 places for 2 jobs" in refused(live, "throughput", split(TWO_AND_TWO, L4, assignment=[0]))
-    assert "there is no type 5" in refused(live, "throughput", split(TWO_AND_TWO, L4, assignment=[0, 5]))
+    assert "type 5 does not exist" in refused(live, "throughput", split(TWO_AND_TWO, L4, assignment=[0, 5]))
     with pytest.raises(UnknownName):
         compared(Compare(trace="x", cluster="1x1", policy="fifo"))
     with pytest.raises(NeverFits):

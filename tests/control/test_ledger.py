@@ -9,28 +9,35 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import Future
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import pytest
 import sqlalchemy as sa
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
-from tests.control import harness
+from tests.control import failing_policies, harness
 
-from dovetail.control import clock, metrics, tables
-from dovetail.control.plane import Plane, Settings, _Command
+from dovetail.control import clock, commands, deciding, metrics, submission, tables
+from dovetail.control.chosen_policy import NamedPolicy
+from dovetail.control.inbox import Command
+from dovetail.control.plane import Plane
+from dovetail.control.plane_settings import Settings
+from dovetail.control.recovery import core_after
 from dovetail.control.request import parse_request
+from dovetail.control.stand_in import FIRST_PAUSE
 from dovetail.control.states import ACTIVE, State
 from dovetail.control.store import Store
 from dovetail.control.tokens import Caller
-from dovetail.engines.launch import Exit, Launch, Report
+from dovetail.engines.contract import AttemptEnd, Exit, Launch, StartStopEngine
+from dovetail.model.action import Stop
 from dovetail.model.cluster import parse_cluster
 from dovetail.model.units import SECOND
+from dovetail.policies.registry import POLICIES as KNOWN
 
 T = TypeVar("T")
 Key = tuple[str, int]
@@ -44,6 +51,7 @@ POLICIES: tuple[tuple[str, dict[str, Any]], ...] = (
     ("k8s-default", {}),
     ("volcano", {}),
     ("tiresias-l", {}),
+    ("at-third-seconds", {}),
 )
 
 
@@ -67,6 +75,7 @@ class Disk:
         self.attempts: dict[Key, Attempt] = {}
         self.forgotten: set[Key] = set()
         self.begun: list[Key] = []
+        self.term = 0
         self.dies_at = ""
 
     def point(self, name: str) -> None:
@@ -78,11 +87,18 @@ class Disk:
         return {key: attempt for key, attempt in self.attempts.items() if attempt.exit is None}
 
 
-class HandEngine:
+class HandEngine(StartStopEngine):
     """An engine over a `Disk`; all it knows is there."""
 
     def __init__(self, disk: Disk) -> None:
         self.disk = disk
+
+    def newest_term(self) -> int:
+        return self.disk.term
+
+    def lead(self, term: int) -> None:
+        assert term > self.disk.term
+        self.disk.term = term
 
     def start(self, launch: Launch) -> None:
         self.disk.point("start before")
@@ -111,9 +127,9 @@ class HandEngine:
     def signal(self, job: str, epoch: int, number: int) -> None:
         raise NotImplementedError
 
-    def poll(self) -> list[Report]:
+    def poll(self) -> list[AttemptEnd]:
         return [
-            Report(*key, attempt.exit)
+            AttemptEnd(*key, attempt.exit)
             for key, attempt in self.disk.attempts.items()
             if attempt.exit is not None and key not in self.disk.forgotten
         ]
@@ -141,22 +157,24 @@ class HandEngine:
 
 
 class Elected:
-    def won(self) -> bool:
-        return True
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    def won(self, address: str, above: int) -> bool:
+        return self._store.lead(address, above=above)
+
+    def check(self) -> None:
+        pass
 
     def leave(self) -> None:
         pass
 
 
 class HandPlane(Plane):
-    """Its turns are taken by hand; what is put to it is answered by one of them."""
+    """A plane without a thread: the test calls its ticks, and a command returns a future."""
 
-    def _fresh_id(self) -> str:  # not by chance, or a counterexample would not be one the next time
-        return f"j{self._seq:05d}"
-
-    def _put(self, run: Callable[[int], T], *, changes: bool) -> Any:
-        command = _Command(run, changes)
-        self._inbox.append(command)
+    def _answer(self, command: Command[T]) -> Any:
+        self._inbox.add(command)
         return command.future
 
 
@@ -180,6 +198,23 @@ def _template(tmp_path_factory: pytest.TempPathFactory) -> None:
     World.template = file
 
 
+@pytest.fixture(scope="module", autouse=True)
+def _failing_policy() -> Iterator[None]:
+    """A policy that fails now and then: its stand-in must keep all that the others keep."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name, path in failing_policies.REGISTERED.items():
+            patch.setitem(cast("dict[str, str]", KNOWN.paths), name, path)
+        yield
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _numbered_ids() -> Iterator[None]:
+    """Ids that are not random: a counterexample must stay one the next time."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(submission, "fresh_id", lambda state, store: f"j{state.next_seq:05d}")
+        yield
+
+
 class World(RuleBasedStateMachine):
     """A plane, its users, and what runs."""
 
@@ -191,8 +226,8 @@ class World(RuleBasedStateMachine):
         shutil.copy(self.template, self.folder / "plane.db")
         self.disk = Disk()
         self.now = 1_800_000_000 * SECOND
-        self.real_now = clock.wall_now
-        clock.wall_now = lambda: self.now
+        self.real_now = clock.steady_now
+        clock.steady_now = lambda: self.now
         self.cluster = CLUSTER
         self.scale = 1.0
         self.accepted: list[str] = []
@@ -218,9 +253,9 @@ class World(RuleBasedStateMachine):
         self.store.disk = self.disk
         with self.store.engine.connect() as connection:
             connection.exec_driver_sql("PRAGMA synchronous=OFF")
-        name, options = self.policy or (None, {})
-        told = Settings(self.folder, self.cluster, policy=name, options=options, scale=self.scale)
-        self.plane = HandPlane(told, self.store, HandEngine(self.disk), Elected())
+        policy = NamedPolicy(*self.policy).make() if self.policy else None
+        told = Settings(self.folder, self.cluster, policy=policy, scale=self.scale)
+        self.plane = HandPlane(told, self.store, HandEngine(self.disk), Elected(self.store))
         try:
             self.plane._seek()
         except Crash:
@@ -233,7 +268,7 @@ class World(RuleBasedStateMachine):
             if self.plane is not None:
                 self.come_to_an_end()
         finally:
-            clock.wall_now = self.real_now
+            clock.steady_now = self.real_now
             if self.store is not None:
                 self.store.close()
             shutil.rmtree(self.folder)
@@ -279,7 +314,7 @@ class World(RuleBasedStateMachine):
 
     def _submit(self, body: dict[str, Any]) -> None:
         assert self.plane is not None
-        future: Any = self.plane.submit(ANN, parse_request(body), body)
+        future: Any = submission.submit(self.plane, ANN, parse_request(body), body)
         future.add_done_callback(
             lambda done: (
                 self.accepted.extend(done.result().ids)
@@ -296,7 +331,7 @@ class World(RuleBasedStateMachine):
 
     def _act(self, verb: str, name: str) -> None:
         assert self.plane is not None
-        future: Any = self.plane.act(verb, [name])
+        future: Any = commands.TO_JOBS[verb](self.plane, [name])
         self.waiting.append(future)
         if verb == "cancel":
             future.add_done_callback(
@@ -326,26 +361,28 @@ class World(RuleBasedStateMachine):
     @rule(data=st.data(), priority=st.sampled_from((0, 7, 20)))
     def prioritise(self, data: st.DataObject, priority: int) -> None:
         assert self.plane is not None
-        self.waiting.append(self.plane.prioritise([data.draw(st.sampled_from(self._some()))], priority))  # type: ignore[arg-type]
+        job = data.draw(st.sampled_from(self._some()))
+        future: Any = commands.set_priority(self.plane, [job], priority)
+        self.waiting.append(future)
 
     @rule(node=st.sampled_from(("n0", "n1")), back=st.booleans())
     def drain(self, node: str, back: bool) -> None:
         assert self.plane is not None
         if node in self.plane.cluster.number:
             if back:
-                self.plane.resume(node)
+                commands.resume(self.plane, node)
             else:
-                self.plane.drain(node, "a test")
+                commands.drain(self.plane, node, "a test")
 
     @rule(policy=st.sampled_from(POLICIES))
     def switch(self, policy: tuple[str, dict[str, Any]]) -> None:
         assert self.plane is not None
-        self.plane.switch_policy(*policy)
+        commands.switch_policy(self.plane, *policy)
 
     def _some(self) -> list[str]:
         """Jobs that may still change, if there are any; also such as are not on record yet."""
         assert self.plane is not None
-        return list(self.plane._ledger.book.records) or self.accepted
+        return list(self.plane._led().ledger.index.records) or self.accepted
 
     # -- what happens
 
@@ -356,7 +393,7 @@ class World(RuleBasedStateMachine):
     def _turn(self) -> None:
         assert self.plane is not None
         try:
-            self.plane._turn()
+            self.plane._tick()
         except Crash:
             self.wake()
 
@@ -416,19 +453,19 @@ class World(RuleBasedStateMachine):
     def one_story(self) -> None:
         if self.plane is None:
             return
-        ledger = self.plane._ledger
+        ledger = self.plane._led().ledger
         if self.plane._inbox or ledger.batch or ledger.events:
             return  # said, and not heard yet
         assert harness.disagreements(ledger) == []
-        book = ledger.book
-        for record in book:
+        index = ledger.index
+        for record in index:
             if record.array is not None and record.at_most is not None:
-                members = book.members(record.array)
+                members = index.members(record.array)
                 known = [r.id for r in members if r.state is not State.HELD]
                 assert len(known) <= record.at_most, f"{known} at once, of an array of %{record.at_most}"
         rows = self._rows()
-        assert {name for name, row in rows.items() if State(row["state"]) in ACTIVE} == set(book.records)
-        for record in book:
+        assert {name for name, row in rows.items() if State(row["state"]) in ACTIVE} == set(index.records)
+        for record in index:
             assert record.changing() == {name: rows[record.id][name] for name in record.changing()}
         assert set(self.accepted) <= rows.keys()
         for name, row in rows.items():
@@ -436,8 +473,8 @@ class World(RuleBasedStateMachine):
                 assert self.finals.setdefault(name, row["state"]) == row["state"], f"{name} ended twice"
             assert (row["ended_at"] is None) == (State(row["state"]) in ACTIVE)
         for key in self.disk.living():
-            assert key[0] in book.records, f"{key} runs, and nobody knows why"
-            assert book.records[key[0]].epoch == key[1], f"{key} runs, and another should"
+            assert key[0] in index.records, f"{key} runs, and nobody knows why"
+            assert index.records[key[0]].epoch == key[1], f"{key} runs, and another should"
         for key in self.disk.begun:
             self._was_allowed(rows, rows[key[0]])
         for attempt in _attempts(self):
@@ -464,23 +501,28 @@ class World(RuleBasedStateMachine):
         self.wake()
         assert self.plane is not None
         self._turn()
-        self.plane.switch_policy("fifo", {})  # some let two halves of gangs wait for each other
+        commands.switch_policy(self.plane, "fifo", {})  # some let two halves of gangs wait for each other
         for node in ("n0", "n1"):
-            self.plane.resume(node)
+            commands.resume(self.plane, node)
         for _ in range(400):
             for key, attempt in self.disk.living().items():
                 self._end(key, "obey" if attempt.told else "ok")
-            self.plane.act("release", list(self.plane._ledger.book.records))
+            commands.release(self.plane, list(self.plane._led().ledger.index.records))
             self._turn()
             self.one_story()
             self.now += 5 * SECOND
-            if not self.plane._ledger.book.records and self.disk.forgotten == self.disk.attempts.keys():
+            if (
+                not self.plane._led().ledger.index.records
+                and self.disk.forgotten == self.disk.attempts.keys()
+            ):
                 break
-        left = [(r.id, r.state.value, r.reason, r.held_by, r.dependency) for r in self.plane._ledger.book]
+        left = [
+            (r.id, r.state.value, r.reason, r.held_by, r.dependency) for r in self.plane._led().ledger.index
+        ]
         assert not left, f"these never end: {left}"
-        core = self.plane._ledger.core
+        core = self.plane._led().ledger.core
         assert not core.jobs
-        assert not core.stopping()
+        assert not core.stopping.held
         for name in self.cancelled:
             assert self.finals[name] in ("cancelled", "completed", "failed")
         assert self.disk.forgotten == self.disk.attempts.keys()
@@ -528,13 +570,13 @@ def state(world: World, job: str = "j00001") -> str:
     return str(world._rows()[job]["state"])
 
 
-def test_who_is_released_and_cancelled_at_once_is_cancelled(world: World) -> None:
+def test_a_job_released_and_cancelled_at_once_is_cancelled(world: World) -> None:
     asked(world, hold=True)
     said(world, "release", "cancel")
     assert state(world) == "cancelled"
 
 
-def test_who_is_released_and_held_at_once_is_held(world: World) -> None:
+def test_a_job_released_and_held_at_once_is_held(world: World) -> None:
     asked(world, hold=True)
     said(world, "release", "hold")
     assert state(world) == "held"
@@ -542,21 +584,33 @@ def test_who_is_released_and_held_at_once_is_held(world: World) -> None:
     assert state(world) in ("pending", "running")
 
 
-def test_a_priority_given_in_the_turn_of_a_release_is_heard(world: World) -> None:
+def test_a_priority_set_in_the_tick_of_a_release_counts(world: World) -> None:
     asked(world, hold=True)
     assert world.plane is not None
     world._act("release", "j00001")
-    world.plane.prioritise(["j00001"], 20)
+    commands.set_priority(world.plane, ["j00001"], 20)
     said(world)
-    assert world.plane._ledger.core.jobs["j00001"].priority == 20
+    assert world.plane._led().ledger.core.jobs["j00001"].priority == 20
 
 
 @pytest.mark.parametrize("how", ["obey", "fails", "again"])
-def test_a_cancel_counts_although_it_ends_in_the_same_turn(world: World, how: str) -> None:
+def test_a_cancel_counts_although_the_job_ends_in_the_same_tick(world: World, how: str) -> None:
     asked(world, retry={"on": ["exit:1"], "max": 1})
     said(world, "requeue")
     said(world, "cancel", how=how)
     assert state(world) == "cancelled"
+
+
+@pytest.mark.parametrize("verb", ["requeue", "hold", "cancel"])
+def test_an_end_with_0_before_the_order_to_stop_counts(world: World, verb: str) -> None:
+    asked(world)
+    said(world, verb)
+    assert state(world) == "stopping"
+    (key,) = world.disk.living()
+    world.disk.attempts[key].exit = Exit(0, "exited", "", world.now, world.now)
+    world._turn()
+    assert state(world) == "completed"
+    assert len(_attempts(world)) == 1
 
 
 def test_a_cancel_counts_although_it_was_held_before(world: World) -> None:
@@ -591,7 +645,7 @@ def test_a_delay_after_a_start_outlives_the_plane(world: World) -> None:
     assert state(world, "j00002") in ("pending", "running")
 
 
-def test_a_gang_that_lost_a_node_keeps_the_other_until_it_has_left(world: World) -> None:
+def test_a_gang_that_lost_a_node_keeps_the_other_until_it_has_stopped(world: World) -> None:
     """The engine of these tests refuses to start two on one device."""
     asked(world, gpus=4, nodes=2)
     assert state(world) == "running"
@@ -608,7 +662,7 @@ def test_a_gang_that_lost_a_node_keeps_the_other_until_it_has_left(world: World)
     assert state(world) == "held"
 
 
-def test_a_node_that_comes_back_is_not_free_while_somebody_leaves_it(world: World) -> None:
+def test_a_node_that_comes_back_is_not_free_while_a_job_stops_there(world: World) -> None:
     asked(world, gpus=4)
     asked(world, gpus=4)
     for cluster in (SMALL, CLUSTER):
@@ -630,6 +684,66 @@ def test_a_held_job_for_which_the_cluster_became_too_small_waits_for_a_larger_on
     world.wake()
     said(world)
     assert state(world) == "running"
+
+
+def test_a_policy_that_fails_is_replaced_and_tried_again_after_a_pause(world: World) -> None:
+    assert world.plane is not None
+    assert world.store is not None
+    world.now += -world.now // SECOND % 3 * SECOND  # a third second
+    commands.switch_policy(world.plane, "at-third-seconds", {})
+    asked(world)
+    assert state(world) == "running"  # the stand-in has started it
+    failure = world.plane.policy_failure
+    assert failure is not None
+    assert failure.policy == "at-third-seconds"
+    world.wake()  # a restart keeps the stand-in
+    assert world.plane.policy_failure == failure
+    world.now += 2 * SECOND
+    asked(world)
+    assert world.plane.policy_failure is None
+    assert world.plane._led().header.policy == "at-third-seconds"
+    assert state(world, "j00002") == "running"
+    world.now += 1 * SECOND
+    asked(world)
+    assert world.plane.policy_failure is not None
+    assert world.plane._led().deciding.pause == 2 * FIRST_PAUSE
+    with world.store.reading() as connection:
+        eras = [dict(row._mapping) for row in connection.execute(sa.select(tables.eras))]
+        lines = [row.line for row in connection.execute(sa.select(tables.journal))]
+    assert sum("it is the third second" in era["why"] for era in eras) == 2
+    assert sum("it is the third second" in line for line in lines) == 2
+    replayed = [core_after(world.store, era) for era in eras]  # failed steps can be replayed
+    assert replayed[-1].number == world.plane._led().ledger.core.number
+
+
+def test_a_chosen_policy_that_cannot_be_made_is_counted_and_its_stand_in_decides(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert world.plane is not None
+    commands.switch_policy(world.plane, "at-third-seconds", {})
+    world.now += -world.now // SECOND % 3 * SECOND  # a third second: it fails, and the plain policy decides
+    asked(world)
+    state = world.plane._led()
+    assert state.header.policy == "backfill"
+    monkeypatch.setitem(cast("dict[str, str]", KNOWN.paths), "at-third-seconds", "no.such.module:at_all")
+    before = dict(world.plane.statistics.policy_failures)
+    deciding._try_again(state, state.ledger.core.now, "sjf", world.plane.statistics)
+    counted = world.plane.statistics.policy_failures
+    assert {name: counted[name] - before.get(name, 0) for name in counted} == {"at-third-seconds": 1}
+    assert state.header.policy == "sjf"
+    assert "sjf decides until it works again" in state.deciding.sentence
+
+
+def test_a_gang_that_never_started_keeps_the_work_of_earlier_attempts(world: World) -> None:
+    """A gang placed in part is stopped before it starts: the core must hear of the work that is saved."""
+    assert world.plane is not None
+    asked(world)
+    ledger = world.plane._led().ledger
+    active = ledger.core.jobs["j00001"]
+    active.done = 106 * SECOND
+    ledger.index.records["j00001"].state = State.PENDING
+    ledger.stop(Stop("j00001", active.epoch, "preempted"), ledger.core.now)
+    assert ledger._later[-1][4] == 106 * SECOND
 
 
 # --- what is charged when no plane was there to see the end ------------------------------------------

@@ -43,7 +43,7 @@ def client(tmp_path: Path) -> Iterator[Client]:
         yield found
 
 
-@pytest.mark.long(44)
+@pytest.mark.slow(44)
 def test_the_larger_speed_up_ends_on_the_faster_type(client: Client, tmp_path: Path) -> None:
     script = tmp_path / "train.py"
     script.write_text(JOB)

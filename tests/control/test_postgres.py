@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 import sqlalchemy as sa
+from tests.conftest import chaos_seed
 from tests.control import harness
 
 from dovetail.control.election import KEY
@@ -46,27 +47,33 @@ def boot(nursery: harness.Nursery, folder: Path, name: str, url: str, **more: An
     nursery.boot(name, folder, database=url, port=1 + NAMES.index(name), snapshots=40, **more)
 
 
-@pytest.mark.long(15)
+@pytest.mark.chaos
+@pytest.mark.slow(20)
 def test_the_other_takes_over_and_nothing_is_lost(
     database: Callable[[], str], nursery: harness.Nursery, tmp_path: Path
 ) -> None:
-    url, pick = database(), random.Random(30)
-    driver = harness.Driver(tmp_path, harness.Line(tmp_path, NAMES), seed=31, most=10)
+    url, pick = database(), random.Random(chaos_seed(30))
+    driver = harness.Driver(
+        tmp_path, harness.Line(tmp_path, NAMES, patient=True), seed=chaos_seed(31), most=10
+    )
     driver.start()
-    kills, led = 0, set()
+    kills, stops, led = 0, 0, set()
 
     def who_leads() -> str:
         for name in NAMES:  # a fault may end both of them before one leads
             if nursery.dead(name, 0.001):
                 fault = (pick.choice(harness.POINTS), pick.randint(1, 8)) if pick.random() < 0.5 else None
-                boot(nursery, tmp_path, name, url, seed=kills, fault=fault)
+                boot(nursery, tmp_path, name, url, seed=kills, fault=fault, lease=5.0)
         return next((name for name in NAMES if leads(tmp_path, name)), "")
 
     while kills < KILLS:
         first = harness.eventually(who_leads, "a leader")
         led.add(first)
         if not nursery.dead(first, pick.random() * 0.6):
-            nursery.kill(first)
+            if pick.random() < 0.4:
+                stops += stopped_until_replaced(nursery, tmp_path, url, first, cut=pick.random() < 0.7)
+            else:
+                nursery.kill(first)
         kills += 1
     for name in NAMES:
         nursery.kill(name)
@@ -77,6 +84,21 @@ def test_the_other_takes_over_and_nothing_is_lost(
     found = harness.nothing_lost(tmp_path, driver, url)
     assert found["jobs"] > KILLS
     assert led == set(NAMES)
+    assert stops
+
+
+def stopped_until_replaced(nursery: harness.Nursery, folder: Path, url: str, name: str, *, cut: bool) -> bool:
+    """Stop a leader until the other plane leads, and let it go on. False if there is no other."""
+    (other,) = set(NAMES) - {name}
+    pid = nursery.pids[name]
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        if cut:
+            cut_off(url)
+        harness.eventually(lambda: nursery.dead(other, 0.001) or leads(folder, other), "that the other leads")
+    finally:
+        os.kill(pid, signal.SIGCONT)
+    return other in nursery.pids
 
 
 def cut_off(url: str, *, all_of_them: bool = False) -> None:
@@ -84,25 +106,53 @@ def cut_off(url: str, *, all_of_them: bool = False) -> None:
     engine = sa.create_engine(url_of(url, Path()), isolation_level="AUTOCOMMIT")
     try:
         with engine.connect() as connection:
-            holders = "SELECT pid FROM pg_locks WHERE locktype = 'advisory' AND objid = :key AND granted"
+            holders = "SELECT pid FROM pg_locks WHERE locktype = 'advisory' AND classid = :key AND granted"
             if all_of_them:
                 holders = "SELECT pid FROM pg_stat_activity WHERE datname = current_database()"
             query = sa.text(
                 f"SELECT count(pg_terminate_backend(pid)) FROM ({holders}) AS h WHERE pid <> pg_backend_pid()"
             )
-            assert connection.execute(query, {} if all_of_them else {"key": KEY}).scalar()
+            connection.execute(query, {} if all_of_them else {"key": KEY})
     finally:
         engine.dispose()
 
 
 def submitted(folder: Path, name: str, kind: str = "short", **more: Any) -> str:
+    body = harness.body(kind, harness.traces_in(folder), **more)
+    return str(asked(folder, name, do="submit", caller="red", key=None, body=body)[0])
+
+
+def asked(folder: Path, name: str, **question: Any) -> Any:
     line = harness.Line(folder, [name])
     try:
-        body = harness.body(kind, harness.traces_in(folder), **more)
-        ids = line.once(do="submit", caller="red", key=None, body=body)
-        return str(ids[0])
+        return line.once(**question)
     finally:
         line.hang_up()
+
+
+def trace(folder: Path) -> list[str]:
+    return (folder / "traces" / "trace").read_text().splitlines()
+
+
+def begun(folder: Path) -> set[tuple[str, str]]:
+    """The attempts that have begun: job and epoch."""
+    words = (line.split() for line in trace(folder))
+    return {(job, epoch) for word, job, epoch, *_ in words if word == "begin"}
+
+
+def all_go(folder: Path) -> None:
+    """Let the jobs end that hold their devices until then."""
+    (folder / "traces" / "go").touch()
+
+
+def completed(url: str) -> int:
+    engine = sa.create_engine(url_of(url, Path()))
+    try:
+        with engine.connect() as connection:
+            query = "SELECT count(*) FROM jobs WHERE state = 'completed'"
+            return int(connection.execute(sa.text(query)).scalar() or 0)
+    finally:
+        engine.dispose()
 
 
 def state_of(url: str, job: str) -> str:
@@ -119,7 +169,7 @@ def test_a_deposed_leader_cannot_write_nor_hide_the_end_of_a_job(
     database: Callable[[], str], nursery: harness.Nursery, tmp_path: Path
 ) -> None:
     url = database()
-    boot(nursery, tmp_path, "one", url)
+    boot(nursery, tmp_path, "one", url, lease=600.0)  # it renews seldom, and so does not know for a while
     assert leader(tmp_path) == "one"
     before = submitted(tmp_path, "one")
     harness.eventually(lambda: state_of(url, before) == "completed")
@@ -174,8 +224,96 @@ def test_a_term_ends_for_good(database: Callable[[], str]) -> None:
         new.lead("http://new")
         with pytest.raises(Deposed):
             old.commit(Batch())
+        with pytest.raises(Deposed):
+            old.keep("clock", "{}")
+        assert new.value("clock") is None
+        new.keep("clock", "{}")
         new.commit(Batch())
         assert old.leader() == "http://new"
     finally:
         old.close()
         new.close()
+
+
+# --- a leader that stops, and goes on when another one leads
+
+
+@pytest.mark.parametrize("cut", [True, False], ids=["its session is cut", "its lease runs out"])
+def test_a_deposed_leader_performs_none_of_its_orders(
+    database: Callable[[], str], nursery: harness.Nursery, tmp_path: Path, cut: bool
+) -> None:
+    """Its orders to start were committed and not performed; the jobs were requeued since."""
+    url = database()
+    boot(nursery, tmp_path, "one", url, slow_starts=0.5, lease=5.0)
+    assert leader(tmp_path) == "one"
+    body = harness.body("until", harness.traces_in(tmp_path), array="0-7")
+    jobs = asked(tmp_path, "one", do="submit", caller="red", key=None, body=body)
+    assert asked(tmp_path, "one", do="act", verb="requeue", ids=jobs)
+    stopped = nursery.pids["one"]
+    os.kill(stopped, signal.SIGSTOP)  # with most of its orders left
+    try:
+        boot(nursery, tmp_path, "two", url, lease=5.0)
+        if cut:
+            cut_off(url)
+        harness.eventually(lambda: leads(tmp_path, "two"), "that the other plane leads")
+        harness.eventually(lambda: {(job, "2") for job in jobs} <= begun(tmp_path), "that all jobs run again")
+        assert len(begun(tmp_path)) < 2 * len(jobs), "the first leader had performed all of its orders"
+    finally:
+        os.kill(stopped, signal.SIGCONT)
+    harness.eventually(lambda: not leads(tmp_path, "one"), "that it steps down")
+    after = submitted(tmp_path, "two", "short")
+    all_go(tmp_path)
+    harness.eventually(lambda: completed(url) == len(jobs) + 1, "the end of all jobs")
+    assert state_of(url, after) == "completed"
+    for name in NAMES:
+        nursery.kill(name, signal.SIGTERM)
+    harness.nobody_left(tmp_path)
+    harness._trace(tmp_path / "traces" / "trace")  # no device is held twice, no job runs twice at once
+    log = (tmp_path / "plane.log").read_text()
+    assert (
+        f" {stopped} WARNING another plane has taken the lead" in log
+        or f" {stopped} WARNING the lease" in log
+    )
+    assert "Traceback" not in log
+
+
+@pytest.mark.parametrize(
+    ("point", "times"), [("lead inside", 3), ("commit inside", 1), ("start before", 1), ("start written", 1)]
+)
+def test_a_hung_leader_is_replaced_when_its_lease_runs_out(
+    database: Callable[[], str], nursery: harness.Nursery, tmp_path: Path, point: str, times: int
+) -> None:
+    """Also if it hangs while it holds a lock of the database, or in the middle of an order."""
+    url = database()
+    boot(nursery, tmp_path, "one", url, lease=5.0, fault=(point, times, signal.SIGSTOP))
+    hung = nursery.pids["one"]
+    question = {
+        "do": "submit",
+        "caller": "red",
+        "key": "k",
+        "body": harness.body("until", harness.traces_in(tmp_path)),
+    }
+    line = harness.Line(tmp_path, ["one"])
+    try:
+        if point.startswith("start"):  # else it hangs by itself
+            assert leader(tmp_path) == "one"
+            line.send(**question)
+        harness.eventually(lambda: is_stopped(hung), "that the leader hangs")
+        boot(nursery, tmp_path, "two", url, lease=5.0)
+        harness.eventually(lambda: leads(tmp_path, "two"), "that the other plane leads")
+        (job,) = asked(tmp_path, "two", **question)
+        harness.eventually(lambda: any(line.startswith(f"begin {job} ") for line in trace(tmp_path)))
+    finally:
+        os.kill(hung, signal.SIGCONT)
+        line.hang_up()
+    harness.eventually(lambda: not leads(tmp_path, "one"), "that it steps down")
+    all_go(tmp_path)
+    harness.eventually(lambda: state_of(url, job) == "completed")
+    for name in NAMES:
+        nursery.kill(name, signal.SIGTERM)
+    harness.nobody_left(tmp_path)
+    harness._trace(tmp_path / "traces" / "trace")
+
+
+def is_stopped(pid: int) -> bool:
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"

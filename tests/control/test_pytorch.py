@@ -51,7 +51,7 @@ def steps_in(text: str) -> list[int]:
     return [int(step) for step in re.findall(r"^step (\d+) ", text, re.MULTILINE)]
 
 
-@pytest.mark.long(25)
+@pytest.mark.slow(25)
 def test_a_preempted_training_goes_on_where_it_saved_and_does_every_step_once(client: Client) -> None:
     training = client.submit(
         "examples/train.yaml",
@@ -72,7 +72,7 @@ def test_a_preempted_training_goes_on_where_it_saved_and_does_every_step_once(cl
     saved = len(steps_in(first))
     assert 3 <= saved < STEPS
     assert f"told to stop; step {saved} is saved" in first
-    assert f"attempt 2 begins behind step {saved} of {STEPS}" in second
+    assert f"attempt 2 begins after step {saved} of {STEPS}" in second
     assert steps_in(first) + steps_in(second) == list(range(1, STEPS + 1))
     assert f"finished after {STEPS} steps" in second
     causes = {attempt["attempt"]: attempt["cause"] for attempt in training.attempts()}

@@ -155,12 +155,12 @@ def test_a_member_of_an_array_keeps_what_it_was_told() -> None:
         ),
         ({"run": "x", "gpus": 1}, "/gpus", "it is called resources.gpus here"),
         ({"run": "x", "timeout": 1}, "/timeout", "it is called time here"),
-        ({"run": "x", "kind": "serve"}, "/kind", "serve is not run live yet"),
-        ({"run": "x", "kind": "sweep"}, "/kind", "sweep is not run live yet"),
+        ({"run": "x", "kind": "serve"}, "/kind", "does not run kind serve yet"),
+        ({"run": "x", "kind": "sweep"}, "/kind", "does not run kind sweep yet"),
         ({"run": "x", "kind": "dance"}, "/kind", "choose train | batch"),
-        ({"run": "x", "nodes": "1..4"}, "/nodes", "elastic, which is not run live yet"),
+        ({"run": "x", "nodes": "1..4"}, "/nodes", "elastic job, which a plane does not run yet"),
         ({"run": "x", "nodes": 0}, "/nodes", "from 1 to"),
-        ({"run": "x", "nodes": True}, "/nodes", "true is no whole number"),
+        ({"run": "x", "nodes": True}, "/nodes", "true is not a whole number"),
         ({"run": "x", "nodes": 1, "num_nodes": 2}, "/num_nodes", "both nodes and num_nodes"),
         ({"run": "x", "name": "a\nb"}, "/name", "control characters"),
         ({"run": "x", "name": "a\x1b[2J"}, "/name", "control characters"),
@@ -177,11 +177,11 @@ def test_a_member_of_an_array_keeps_what_it_was_told() -> None:
         ({"run": "x", "env": {"a/b~c": "1"}}, "/env/a~1b~0c", "cannot name a variable"),
         ({"command": []}, "/command", "1 to 10,000 items"),
         ({"command": [""]}, "/command/0", "must have 1 to"),
-        ({"command": ["a", 1]}, "/command/1", "is no text"),
+        ({"command": ["a", 1]}, "/command/1", "is not text"),
         ({"run": "x", "time": "soon"}, "/time", "write 90 (seconds), 45m"),
         ({"run": "x", "time": -1}, "/time", "from 0 to"),
-        ({"run": "x", "time": float("nan")}, "/time", "is no number that can be used"),
-        ({"run": "x", "time": float("inf")}, "/time", "is no number that can be used"),
+        ({"run": "x", "time": float("nan")}, "/time", "is not a usable number"),
+        ({"run": "x", "time": float("inf")}, "/time", "is not a usable number"),
         ({"run": "x", "priority": 10**400}, "/priority", "a number of 1329 bits"),
         ({"run": "x", "priority": 1.5}, "/priority", "write low | normal | high | urgent"),
         ({"run": "x", "gpu_share": 0}, "/gpu_share", 'write "50%"'),
@@ -192,32 +192,44 @@ def test_a_member_of_an_array_keeps_what_it_was_told() -> None:
             "/resources/accelerators",
             "different counts (4, 8)",
         ),
-        ({"run": "x", "resources": {"accelerators": "A100:0"}}, "/resources/accelerators", "names no GPUs"),
-        ({"run": "x", "resources": {"accelerators": "A100:65"}}, "/resources/accelerators", "names no GPUs"),
+        (
+            {"run": "x", "resources": {"accelerators": "A100:0"}},
+            "/resources/accelerators",
+            "is not a request for GPUs",
+        ),
+        (
+            {"run": "x", "resources": {"accelerators": "A100:65"}},
+            "/resources/accelerators",
+            "is not a request for GPUs",
+        ),
         ({"run": "x", "resources": {"accelerators": []}}, "/resources/accelerators", "name 1 to 32"),
         ({"run": "x", "resources": {"accelerators": 1, "gpus": 1}}, "/resources/gpus", "leave gpus out"),
         ({"run": "x", "resources": {"memory": 400}}, "/resources/memory", "so write 400GB"),
         ({"run": "x", "resources": {"memory": "lots"}}, "/resources/memory", "write 32G"),
         ({"run": "x", "resources": {"cpus": "many"}}, "/resources/cpus", "write 32"),
-        ({"run": "x", "resources": {"gpu_memory": "80GB..40GB"}}, "/resources/gpu_memory", "runs backwards"),
+        (
+            {"run": "x", "resources": {"gpu_memory": "80GB..40GB"}},
+            "/resources/gpu_memory",
+            "the larger size first",
+        ),
         (
             {"run": "x", "resources": {"topology": "near"}},
             "/resources/topology",
             "prefer rack | require rack",
         ),
         ({"run": "x", "resources": 8}, "/resources", "a mapping of keys"),
-        ({"run": "x", "checkpoint": {"every": "now"}}, "/checkpoint/every", "is no duration"),
+        ({"run": "x", "checkpoint": {"every": "now"}}, "/checkpoint/every", "is not a duration"),
         ({"run": "x", "checkpoint": {"signal": "KILL"}}, "/checkpoint/signal", "choose TERM"),
         ({"run": "x", "retry": {"on": ["exit:0"]}}, "/retry/on/0", "exit:33"),
         ({"run": "x", "retry": "often"}, "/retry", "write 3, or {max: 3"),
         ({"run": "x", "retry": [3]}, "/retry", "write 3, or {max: 3"),
         ({"run": "x", "retry": -1}, "/retry/max", "out of bounds"),
         ({"run": "x", "retry": {"on": ["oom"], "max": -1}}, "/retry/max", "out of bounds"),
-        ({"run": "x", "array": "9-1"}, "/array", "runs backwards"),
+        ({"run": "x", "array": "9-1"}, "/array", "the larger index first"),
         ({"run": "x", "array": [1, "2"]}, "/array", "whole numbers"),
-        ({"run": "x", "array": True}, "/array", "true is no text"),
+        ({"run": "x", "array": True}, "/array", "true is not text"),
         ({"run": "x", "dependency": "afterok"}, "/dependency", "write afterok:ID"),
-        ({"run": "x", "deadline": "2026-02-30"}, "/deadline", "is no moment"),
+        ({"run": "x", "deadline": "2026-02-30"}, "/deadline", "is not a moment"),
         ({"run": "x", "begin": "tomorrow"}, "/begin", "or \\+2h from now"),
         ({"run": "x", "hold": "yes"}, "/hold", "neither true nor false"),
         ({"run": "x", "queue": "a/b"}, "/queue", "a queue is named with letters"),
@@ -412,7 +424,7 @@ def test_types_that_nobody_has() -> None:
         RequestError, match=r"no node has H200; there is A100, H100, V100; did you mean H100\?"
     ):
         job(resources={"accelerators": "H200:1"})
-    with pytest.raises(RequestError, match=r"no GPU it may use has 100GB\.\.; there is V100 16 GiB"):
+    with pytest.raises(RequestError, match=r"no acceptable GPU has 100GB\.\.; there is V100 16 GiB"):
         job(resources={"gpu_memory": "100GB.."})
 
 
@@ -444,7 +456,7 @@ def test_what_else_the_core_is_told() -> None:
         retry={"on": ["exit:33"], "max": 5},
     )
     assert (found.id, found.arrived_at, found.tenant, found.user) == ("k3v9q2", NOW, "team", "ada")
-    assert (found.work, found.estimate, found.priority, found.model) == (3 * HOUR, 3 * HOUR, 100, "gpt")
+    assert (found.work, found.estimate, found.priority, found.model) == (3 * HOUR, 3 * HOUR, 100, "team/gpt")
     assert found.deadline == 1_796_112_000 * SECOND
     assert not found.traits.preemptible
     assert found.traits.retries == 0  # the plane counts them

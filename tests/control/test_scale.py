@@ -10,14 +10,18 @@ from typing import Any
 
 import pytest
 
+from dovetail.control import commands, questions, submission
 from dovetail.control.clock import iso
+from dovetail.control.cursors import MOST_ROWS, Page
 from dovetail.control.election import FileElection
-from dovetail.control.plane import Plane, Settings
-from dovetail.control.queries import MOST_ROWS, Filter, Page, Queries
+from dovetail.control.lists import Filter, Lists
+from dovetail.control.lookup import Lookup
+from dovetail.control.plane import Plane
+from dovetail.control.plane_settings import Settings
 from dovetail.control.request import parse_request
 from dovetail.control.store import Store, url_of
 from dovetail.control.tokens import Caller
-from dovetail.engines.launch import Launch, Report
+from dovetail.engines.contract import AttemptEnd, Launch, StartStopEngine
 from dovetail.model.cluster import parse_cluster
 
 LARGEST = 200_000  # bytes of one answer
@@ -27,12 +31,19 @@ ADMIN = Caller("t0", "default", "root", "admin")
 LONG = "ü" * 100  # two bytes each
 
 
-class Deaf:
+class Deaf(StartStopEngine):
     """An engine whose attempts never end by themselves."""
 
     def __init__(self) -> None:
         self._known: set[tuple[str, int]] = set()
         self._rung = threading.Event()
+        self._term = 0
+
+    def newest_term(self) -> int:
+        return self._term
+
+    def lead(self, term: int) -> None:
+        self._term = term
 
     def start(self, launch: Launch) -> None:
         self._known.add((launch.job, launch.epoch))
@@ -43,7 +54,7 @@ class Deaf:
     def signal(self, job: str, epoch: int, number: int) -> None:
         return
 
-    def poll(self) -> list[Report]:
+    def poll(self) -> list[AttemptEnd]:
         return []
 
     def known(self) -> set[tuple[str, int]]:
@@ -71,7 +82,7 @@ def plane(tmp_path: Path) -> Iterator[Plane]:
     cluster = parse_cluster("8x8:A100")
     store = Store(url_of(None, tmp_path))
     store.migrate()
-    made = Plane(Settings(tmp_path, cluster), store, Deaf(), FileElection(tmp_path / "plane.lock"))
+    made = Plane(Settings(tmp_path, cluster), store, Deaf(), FileElection(tmp_path / "plane.lock", store))
     made.start()
     try:
         yield made
@@ -95,7 +106,7 @@ def filled(plane: Plane) -> list[str]:
         if arrays:
             body["dependency"] = "afterok:" + ":".join(arrays) if number % 4 == 0 else None
         body = {key: value for key, value in body.items() if value is not None}
-        arrays.append(plane.submit(ANN, parse_request(body), body).id)
+        arrays.append(submission.submit(plane, ANN, parse_request(body), body).id)
     return arrays
 
 
@@ -115,7 +126,7 @@ def size(page: Page) -> int:
 
 def test_every_page_of_many_jobs_is_small(plane: Plane) -> None:
     arrays = filled(plane)
-    queries = Queries(plane.store)
+    lists = Lists(plane.store)
     for caller in (ANN, ADMIN):
         for wanted in (
             Filter(),
@@ -127,7 +138,7 @@ def test_every_page_of_many_jobs_is_small(plane: Plane) -> None:
         ):
             seen: list[str] = []
             numbers: list[str] = []
-            for page in pages(lambda cursor, c=caller, w=wanted: queries.jobs(c, w, cursor, MOST_ROWS)):  # type: ignore[misc]
+            for page in pages(lambda cursor, c=caller, w=wanted: lists.jobs(c, w, cursor, MOST_ROWS)):  # type: ignore[misc]
                 assert size(page) < LARGEST
                 seen += [item["id"] for item in page.items]
                 numbers += [item["submitted_at"] for item in page.items]
@@ -135,23 +146,23 @@ def test_every_page_of_many_jobs_is_small(plane: Plane) -> None:
             assert numbers == sorted(numbers, reverse=True)
             if wanted in (Filter(), Filter(active=True)):
                 assert len(seen) == ARRAYS * MEMBERS
-    running = queries.jobs(ADMIN, Filter(states=("running",)), None, MOST_ROWS)
+    running = lists.jobs(ADMIN, Filter(states=("running",)), None, MOST_ROWS)
     assert 0 < len(running.items) <= 64
-    for page in pages(lambda cursor: queries.history(ADMIN, Filter(), cursor, MOST_ROWS)):
+    for page in pages(lambda cursor: lists.history(ADMIN, Filter(), cursor, MOST_ROWS)):
         assert size(page) < LARGEST
-    summary = queries.array(ANN, arrays[0])
+    summary = Lookup(plane.store).array(ANN, arrays[0])
     assert summary is not None
     assert summary["count"] == MEMBERS
     assert summary["submitted_at"] <= (iso(plane.clock.now()) or "")
     after = 0
-    while (lines := queries.journal(after, MOST_ROWS)).items:  # one step holds an array, and is cut
+    while (lines := lists.journal(after, MOST_ROWS)).items:  # one step holds an array, and is cut
         assert size(lines) < LARGEST
         after = lines.items[-1]["number"]
 
 
 def test_why_of_one_among_thousands_names_a_few(plane: Plane) -> None:
     arrays = filled(plane)
-    found = plane.why(f"{arrays[-1]}_{MEMBERS - 1}")
+    found = questions.why(plane, f"{arrays[-1]}_{MEMBERS - 1}")
     assert found.state == "pending"
     assert found.reason in ("Priority", "Resources", "AssocGrpGRES")
     assert found.ahead > 1_000
@@ -161,21 +172,21 @@ def test_why_of_one_among_thousands_names_a_few(plane: Plane) -> None:
 def test_of_jobs_that_are_over_nothing_is_kept_in_memory(plane: Plane) -> None:
     arrays = filled(plane)
     ids = [f"{array}_{member}" for array in arrays for member in range(MEMBERS)]
-    waiting = [i for i in ids if plane._ledger.book.records[i].state != "running"]
+    waiting = [i for i in ids if plane._led().ledger.index.records[i].state != "running"]
     for start in range(0, len(waiting), 500):
-        plane.act("cancel", waiting[start : start + 500])
-    book, core = plane._ledger.book, plane._ledger.core
+        commands.cancel(plane, waiting[start : start + 500])
+    index, core = plane._led().ledger.index, plane._led().ledger.core
     running = set(ids) - set(waiting)
     assert running
-    assert set(book.records) == set(core.jobs) == running
-    assert set(book.asked) == {name.partition("_")[0] for name in running}
+    assert set(index.records) == set(core.jobs) == running
+    assert set(index.asked) == {name.partition("_")[0] for name in running}
     left = {
         name: len(kept)
-        for name, kept in vars(book).items()
+        for name, kept in vars(index).items()
         if isinstance(kept, dict | list | set) and len(kept) > len(running)
     }
     assert left == {}
     assert len(core.queue) == 0
-    ended = Queries(plane.store).jobs(ANN, Filter(states=("cancelled",)), None, MOST_ROWS)
+    ended = Lists(plane.store).jobs(ANN, Filter(states=("cancelled",)), None, MOST_ROWS)
     assert len(ended.items) > 100
     assert ended.next is not None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 from pathlib import Path
 from typing import Any
@@ -30,9 +31,11 @@ def failed(wanted: Wanted) -> str:
     [
         ({"policy": "nosuch"}, "nosuch"),
         ({"virtual": "nonsense"}, "describes no cluster"),
-        ({"scale": 0.0}, "stands still"),
-        ({"database": "postgresql://nobody@127.0.0.1:1/x"}, "does not answer"),
+        ({"scale": 0.0}, "is not positive"),
+        ({"database": "postgresql://nobody@127.0.0.1:1/x"}, "cannot be used"),
         ({"database": "mysql://x"}, "neither SQLite nor PostgreSQL"),
+        ({"pass_env": ("HF_HOME", "PGPASSWORD")}, "PGPASSWORD holds a secret of the plane"),
+        ({"pass_env": ("DOVETAIL_JOB_ID",)}, "DOVETAIL_JOB_ID is set for each job"),
     ],
 )
 def test_a_start_that_fails_leaves_nothing_behind(
@@ -54,6 +57,20 @@ def test_a_file_is_no_state_folder(tmp_path: Path, port: int) -> None:
     file = tmp_path / "state"
     file.write_text("mine")
     assert failed(Wanted(folder=file, port=port, virtual="1x1")) == (
-        f"{file} is a file, and the state is a folder; name another with --state"
+        f"the state folder {file} is a file; name another with --state"
     )
     assert file.read_text() == "mine"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root: only root can give a folder away")
+@pytest.mark.parametrize("name", ["", "attempts", "checkpoints"])
+def test_root_does_not_use_a_state_folder_of_another_account(tmp_path: Path, port: int, name: str) -> None:
+    folder = tmp_path / "state"
+    for part in ("attempts", "checkpoints"):
+        (folder / part).mkdir(parents=True, exist_ok=True)
+    os.chown(folder / name, 65534, 65534)
+    assert failed(Wanted(folder=folder, port=port, virtual="1x1")) == (
+        f"{folder / name} belongs to another account, which could make root run its programs; "
+        "give it to root (chown -R root), or name another folder with --state"
+    )
+    assert not (folder / "plane.db").exists()

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import base64
+import contextlib
+import json
 import os
+import pickle
 import signal
+import sqlite3
 import subprocess
 import sys
+import zlib
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -17,7 +23,7 @@ from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 from tests.control import harness
 
-from dovetail.control import tables
+from dovetail.control import commands, submission, tables
 from dovetail.control.plane import Plane
 from dovetail.control.request import parse_request
 from dovetail.control.serve import Wanted, plane_up
@@ -78,7 +84,7 @@ def test_a_plane_killed_while_it_makes_its_tables_can_be_started_again(tmp_path:
 
 def submit(plane: Plane, run: str = "true", key: str | None = None, **more: Any) -> str:
     body = {"run": run, "resources": {"gpus": 1}, **more}
-    return plane.submit(ANN, parse_request(body), body, key).id
+    return submission.submit(plane, ANN, parse_request(body), body, key).id
 
 
 def rows(plane: Plane) -> dict[str, str]:
@@ -123,7 +129,7 @@ def test_a_database_without_room_refuses_clearly_and_goes_on_later(tmp_path: Pat
 
         # The key of one that was refused is not taken for that of one that was accepted.
         accepted.append(harness.eventually(again))
-        assert set(plane.act("release", accepted)) == set(accepted[1:])
+        assert set(commands.release(plane, accepted)) == set(accepted[1:])
         harness.eventually(lambda: set(rows(plane).values()) == {"completed"})
         assert set(rows(plane)) == set(accepted)
         assert not plane.trouble
@@ -303,3 +309,48 @@ def test_passwords_stay_out_of_messages(tmp_path: Path, caplog: pytest.LogCaptur
     for file in (tmp_path / "state").glob("*"):
         assert file.is_dir() or secret not in file.read_text()
     assert secret not in caplog.text
+
+
+# --- a store of an earlier release ------------------------------------------------------------------
+
+
+class Canary:
+    """Unpickled it leaves a file behind."""
+
+    def __init__(self, file: Path) -> None:
+        self._file = file
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (Path.touch, (self._file,))
+
+
+@pytest.mark.parametrize("last", [3, 0])  # the step of the last snapshot; the journal goes on to step 3
+def test_a_snapshot_of_version_1_is_used_without_its_pickle(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, last: int
+) -> None:
+    """It kept the memory of a policy as a pickle, which could run any code when it was read."""
+    folder, sung = tmp_path / "state", tmp_path / "sung"
+    folder.mkdir()
+    with contextlib.closing(sqlite3.connect(folder / "plane.db")) as database:
+        database.executescript((Path(__file__).parent / "data" / "snapshot-version-1.sql").read_text())
+        database.execute("DELETE FROM snapshots WHERE number > ?", (last,))
+        query = "SELECT state FROM snapshots WHERE number = ?"
+        taken = json.loads(zlib.decompress(database.execute(query, (last,)).fetchone()[0]))
+        assert taken["version"] == 1
+        taken["memory"] = base64.b64encode(pickle.dumps(Canary(sung))).decode()
+        state = zlib.compress(json.dumps(taken).encode())
+        database.execute("UPDATE snapshots SET state = ? WHERE number = ?", (state, last))
+        database.commit()
+    with plane_up(Wanted(folder=folder, virtual="1x2")) as up:
+        assert up.plane.policy[0] == "slurm"
+        assert up.plane.policy_failure is None
+        before = rows(up.plane)
+        assert sorted(before.values()) == ["pending", "pending", "running"]
+        harness.eventually(lambda: set(rows(up.plane).values()) == {"completed"}, "the end of all jobs")
+    assert not sung.exists()
+    assert "version 1" in caplog.text
+    with plane_up(Wanted(folder=folder, virtual="1x2")) as up:  # and from now on there is no pickle
+        assert up.plane.policy[0] == "slurm"
+    with contextlib.closing(sqlite3.connect(folder / "plane.db")) as database:
+        for (state,) in database.execute("SELECT state FROM snapshots WHERE era > 0"):
+            assert json.loads(zlib.decompress(state))["version"] > 1

@@ -107,7 +107,7 @@ def test_the_last_admin_stays(store: Store) -> None:
     tokens = Tokens(store, now=lambda: now[0])
     one, _ = tokens.make("", tenant="default", user="a", role="admin")
     tokens.make("", tenant="default", user="u", role="user")
-    with pytest.raises(LastAdmin, match="make another one first"):
+    with pytest.raises(LastAdmin, match="make another admin token first"):
         tokens.revoke(one)
     tokens.make("", tenant="default", user="b", role="admin", expires_in=5)
     now[0] += 6 * SECOND

@@ -1,4 +1,4 @@
-"""The core alone, told events by hand: late, doubled and crossing ones, as a live engine sends them."""
+"""The core alone, with events as a live engine may send them: late, duplicated or crossing an action."""
 
 from __future__ import annotations
 
@@ -8,15 +8,27 @@ from dataclasses import dataclass
 import pytest
 
 from dovetail.core.core import Core, Step
-from dovetail.mechanisms.order import arrival
+from dovetail.core.snapshot import restored, snapshot
+from dovetail.mechanisms.order.keys import arrival
 from dovetail.model.action import Start, Stop
-from dovetail.model.cluster import Cluster, GpuType, Node
-from dovetail.model.errors import DovetailError, NeverFits, PlanError
-from dovetail.model.event import CANCELLED, FAILED, FINISHED, NODE_LOST, PROGRESSED, STOPPED, SUBMITTED, Event
+from dovetail.model.cluster import Cluster, GpuType, Node, parse_cluster
+from dovetail.model.errors import DovetailError, NeverFits, PlanError, PolicyError
+from dovetail.model.event import (
+    CANCELLED,
+    DRAINED,
+    FAILED,
+    FINISHED,
+    NODE_LOST,
+    PROGRESSED,
+    STOPPED,
+    SUBMITTED,
+    Event,
+)
 from dovetail.model.grant import Spots, Terms
 from dovetail.model.job import Checkpoint, Job, Traits
 from dovetail.model.units import SECOND
 from dovetail.model.view import JobView, Order, Plan, Reservation, View
+from dovetail.policies.registry import POLICIES
 from dovetail.testing.build import cluster, job
 from dovetail.testing.invariants import broken_rules, picture
 
@@ -46,7 +58,7 @@ def fill(view: View) -> Plan:
 
 
 def told(core: Core, at: float, *events: tuple[int, str, int, object]) -> Step:
-    """Tell the core of events at one time; whatever comes, its indexes must stay true."""
+    """Give the core events of one time; its indexes must stay correct, whatever the events."""
     now = round(at * SECOND)
     step = core.handle(now, [(now, kind, subject, epoch, fact) for kind, subject, epoch, fact in events])
     assert broken_rules(core) == []
@@ -75,8 +87,8 @@ def moves_when_slow(view: View) -> Plan:
     return plan
 
 
-def test_who_is_moved_at_the_instant_it_started_begins_anew() -> None:
-    """Its rate was one of the place it left, and a restart takes its time."""
+def test_a_job_that_is_moved_at_the_instant_of_its_start_starts_anew() -> None:
+    """Its measured rate was that of the old placement, and a restart takes time."""
     core = Core(TWO_NODES, Scripted(moves_when_slow))
     told(core, 0, submitted(job("a", seconds=100, traits=Traits(checkpoint=Checkpoint(restore=7 * SECOND)))))
     assert isinstance(told(core, 0, (PROGRESSED, "a", 1, (0, 0.5))).actions[0], Stop)
@@ -84,7 +96,7 @@ def test_who_is_moved_at_the_instant_it_started_begins_anew() -> None:
     assert core.jobs["a"].done_at(17 * SECOND) == 10 * SECOND
 
 
-def test_word_of_an_earlier_start_is_dropped() -> None:
+def test_an_event_of_an_earlier_start_is_dropped() -> None:
     core = Core(TWO_NODES, Scripted(moves_at_10))
     told(core, 0, submitted(job("a", seconds=100)))
     assert isinstance(told(core, 10).actions[0], Stop)
@@ -97,7 +109,7 @@ def test_word_of_an_earlier_start_is_dropped() -> None:
 
 
 def test_a_job_may_end_while_it_is_told_to_move() -> None:
-    """The stop and the finish cross: it is over, and is not started on the devices it was to move to."""
+    """The stop and the finish cross: the job is over, and does not start on the devices it was to move to."""
     core = Core(TWO_NODES, Scripted(moves_at_10))
     told(core, 0, submitted(job("a", seconds=10)))
     told(core, 10)
@@ -117,22 +129,61 @@ def test_a_job_may_fail_while_it_is_told_to_move() -> None:
     assert core.jobs["a"].done == 3 * SECOND
 
 
-def test_a_mover_may_be_cancelled() -> None:
+@pytest.mark.parametrize("kind", [STOPPED, FAILED])
+def test_a_job_that_waits_again_after_a_failure_is_promoted_as_after_a_stop(kind: int) -> None:
+    core = Core(parse_cluster("1x4"), POLICIES.make("tiresias-l", promote=1.0))
+    told(core, 0, submitted(job("a", gpus=4, hours=100, traits=Traits(retries=3))))
+    while core.jobs["a"].stage == 0:
+        assert core.alarm is not None
+        core.handle(core.alarm, [])
+    told(core, core.now / SECOND + 60, (DRAINED, core.cluster.nodes[0].name, 0, "no restart here"))
+    fact: object = 0 if kind == STOPPED else ("failed", 0)
+    told(core, core.now / SECOND + 60, (kind, "a", 1, fact))
+    waits = core.jobs["a"]
+    assert waits.filed is not None
+    assert waits.timer is not None
+    assert core.alarm is not None
+
+
+def test_a_job_may_be_submitted_and_cancelled_in_one_step() -> None:
+    """At the end of a round, arrivals that fit start by a standing order, after the other events."""
+    core = Core(parse_cluster("1x4"), POLICIES.make("tiresias-l"))
+    told(core, 0, submitted(job("a", gpus=1, hours=1)))
+    core.handle(60 * SECOND, [])
+    kept, gone = job("b", gpus=1, hours=1, at=120), job("c", gpus=1, hours=1, at=120)
+    step = told(core, 120, submitted(kept), submitted(gone), (CANCELLED, "c", 0, None))
+    assert "c" not in core.jobs
+    assert [action.job for action in step.actions if isinstance(action, Start)] == ["b"]
+
+
+def test_a_job_that_arrives_and_is_cancelled_before_a_decision_is_not_new_to_the_policy() -> None:
+    """Whether the policy is asked depends on the number of arrivals: it must be the same after a restart."""
+    core = Core(parse_cluster("1x4"), POLICIES.make("fifo"))
+    told(core, 0, submitted(job("a", gpus=4, hours=1)))
+    told(core, 1, submitted(job("b", gpus=4, hours=1)))
+    told(core, 2, submitted(job("c", gpus=4, hours=1)))
+    told(core, 3, (CANCELLED, "c", 0, None))
+    assert "c" not in [arrived.id for arrived in core.arrived]
+    taken = snapshot(core)
+    assert snapshot(restored(taken, core.cluster, core.policy, core.seed)) == taken
+
+
+def test_a_job_that_moves_may_be_cancelled() -> None:
     core = Core(TWO_NODES, Scripted(moves_at_10))
     told(core, 0, submitted(job("a", seconds=100)))
     told(core, 10)
-    assert told(core, 11, (CANCELLED, "a", 0, None)).actions == []  # it has been told to stop already
+    assert told(core, 11, (CANCELLED, "a", 0, None)).actions == []  # it was told to stop already
     assert told(core, 12, (STOPPED, "a", 1, 10)).actions == []
     assert core.room.free_gpus == 2
 
 
 def test_lost_nodes_name_their_jobs_in_order_of_arrival() -> None:
-    """Whatever dry runs happened meanwhile: the order of the actions belongs to the journal."""
+    """Dry runs in between must not change the order of the actions: it is part of the journal."""
 
     def swaps(view: View) -> Plan:
         plan = fill(view)
         first = view.running.get("a")
-        if first is not None and view.moved:
+        if first is not None and view.changed:
             plan.stop(first)
             plan.start(first, ON_0)
         return plan
@@ -145,7 +196,7 @@ def test_lost_nodes_name_their_jobs_in_order_of_arrival() -> None:
     assert [a.job for a in stops if isinstance(a, Stop)] == ["a", "b"]
 
 
-def test_a_job_that_only_changed_places_on_paper_has_waited_all_the_time() -> None:
+def test_a_job_that_was_granted_devices_and_never_started_has_waited_all_the_time() -> None:
     def changes_its_mind(view: View) -> Plan:
         plan = view.draft()
         for waits in sorted(view.queue, key=lambda j: j.seq):
@@ -160,8 +211,8 @@ def test_a_job_that_only_changed_places_on_paper_has_waited_all_the_time() -> No
     assert core.jobs["b"].epoch == 0
 
 
-def test_stopped_and_put_back_is_nothing() -> None:
-    """With a restore to pay and an end that others rely on: neither may move."""
+def test_a_job_that_a_plan_stops_and_puts_back_is_unchanged() -> None:
+    """A restart would cost time to restore and move its expected end; neither may happen."""
     order = Order(arrival.key, lambda j, now: (j.ends_at(now),))
 
     def nervous(view: View) -> Plan:
@@ -176,9 +227,9 @@ def test_stopped_and_put_back_is_nothing() -> None:
     core = Core(cluster(nodes=1, gpus=1), Scripted(nervous, order))
     costly = Traits(checkpoint=Checkpoint(restore=30 * SECOND))
     told(core, 0, submitted(job("a", seconds=100, traits=costly)))
-    before = core.exits.picture()
+    before = core.departures.picture()
     assert told(core, 5, submitted(job("b", seconds=1))).actions == []
-    assert core.exits.picture() == before
+    assert core.departures.picture() == before
     assert core.jobs["a"].done_at(50 * SECOND) == 50 * SECOND
 
 
@@ -209,27 +260,30 @@ def test_a_plan_that_cannot_be_is_refused(wrong: Callable[[View, Plan, JobView],
 
     nodes = (Node("n0", 1), Node("n1", 1), Node("n2", 1, GpuType("other")))
     core = Core(Cluster(nodes), Scripted(script))
-    with pytest.raises(PlanError):
+    with pytest.raises(PolicyError) as raised:
         core.handle(SECOND, [(SECOND, SUBMITTED, "a", 0, job("a", seconds=10, types=["gpu"]))])
+    assert isinstance(raised.value.__cause__, PlanError)
+    assert broken_rules(core) == []
+    assert list(core.queue) == [core.jobs["a"]]
 
 
-def test_a_plan_that_breaks_off_leaves_no_half_of_itself() -> None:
+def test_a_plan_that_raises_half_way_leaves_no_trace() -> None:
     def breaks(view: View) -> Plan:
         plan = fill(view)
         raise PlanError("a bug in this policy")
         return plan
 
     core = Core(TWO_NODES, Scripted(breaks))
-    with pytest.raises(PlanError):
+    with pytest.raises(PolicyError, match="a bug in this policy"):
         core.handle(0, [(0, SUBMITTED, "a", 0, job("a", seconds=10))])
     assert broken_rules(core) == []
     assert core.running == {}
-    with pytest.raises(PlanError):
+    with pytest.raises(PolicyError, match="a bug in this policy"):
         core.notes()
     assert core.running == {}
 
 
-def test_questions_that_are_wrong() -> None:
+def test_invalid_calls_are_refused() -> None:
     core = Core(TWO_NODES, Scripted(fill))
     told(core, 5)
     with pytest.raises(ValueError, match="time went back"):
@@ -250,7 +304,7 @@ def test_a_fork_goes_its_own_way() -> None:
 
 
 def test_stopped_and_started_in_place_on_other_terms_is_a_resize() -> None:
-    """The world is told `resize`, so no restore is paid, whatever the draft thought in between."""
+    """The engine gets a `Resize`, so there is no restore, whatever the draft did in between."""
 
     def slows_down(view: View) -> Plan:
         plan = fill(view)
@@ -270,8 +324,8 @@ def test_stopped_and_started_in_place_on_other_terms_is_a_resize() -> None:
     assert (mine.started_at, mine.live_at, mine.waiting_since) == (0, 10 * SECOND, 0)
 
 
-def test_an_heir_that_is_given_other_devices_starts_from_then() -> None:
-    """It waited ten seconds for a stopping job; none of them is progress."""
+def test_a_job_that_awaits_devices_and_gets_others_starts_from_then() -> None:
+    """It awaited a stopping job for ten seconds; that time is no progress."""
 
     def thinks_again(view: View) -> Plan:
         plan = view.draft()
@@ -296,7 +350,7 @@ def test_an_heir_that_is_given_other_devices_starts_from_then() -> None:
 
 
 def test_a_job_past_its_estimate_keeps_its_place_through_a_dry_run_and_a_fork() -> None:
-    """Its expected end was worked out when it started; asking must not work it out anew."""
+    """Its expected end was computed at its start; a dry run must not compute it again."""
 
     def shuffles(view: View) -> Plan:
         plan = fill(view)
@@ -328,4 +382,4 @@ def test_a_resize_that_pauses_moves_the_expected_end() -> None:
     elastic = Traits(most=2, checkpoint=Checkpoint(resize=5 * SECOND))
     told(core, 0, submitted(job("a", seconds=100, traits=elastic)))
     told(core, 10, submitted(job("b", seconds=1, gpus=2)))
-    assert core.exits.picture()[0][0][0] == (105 * SECOND,)
+    assert core.departures.picture()[0][0][0] == (105 * SECOND,)

@@ -1,4 +1,4 @@
-"""The queue and the exits against lists that are sorted each time."""
+"""The queue, the departures and the timers against lists that are sorted each time."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dovetail.core.active import ActiveJob
-from dovetail.core.exits import Exits
+from dovetail.core.departures import Departures
 from dovetail.core.queue import Queue
 from dovetail.core.room import Room
 from dovetail.core.timers import Timers
@@ -39,7 +39,7 @@ def test_the_queue_is_a_sorted_list(moves: list[tuple[int, int, int]]) -> None:
         assert queue.head() is (ranked[0] if ranked else None)
         unskipped = [job for job in ranked if job.shape != gang(1)]
         assert queue.head({gang(1)}) is (unskipped[0] if unskipped else None)
-        heads = {(job.gpus, job.arrived_at % 2): job for job in reversed(ranked)}  # nobody starts: only heads
+        heads = {(job.gpus, job.arrived_at % 2): job for job in reversed(ranked)}  # no job starts: only heads
         assert list(queue.walk()) == sorted(heads.values(), key=lambda job: (job.arrived_at, job.seq))
         assert {shape.gpus for shape in queue.shapes()} == {job.gpus for job in ranked}
         assert set(queue) == set(ranked)
@@ -68,7 +68,7 @@ def test_below_its_need_nothing_fits(sizes: list[tuple[int, bool]], taken: list[
                 assert fits == (room.need(gang(tasks)) <= room.level)
 
 
-def test_a_walk_goes_on_behind_who_was_started() -> None:
+def test_a_walk_goes_on_behind_a_job_that_was_started() -> None:
     queue = Queue(lambda job, now: job.arrived_at, lambda job: job.tenant)
     jobs = [made(i, 1, i, "a" if i < 3 else "b") for i in range(5)]
     for job in jobs:
@@ -76,7 +76,7 @@ def test_a_walk_goes_on_behind_who_was_started() -> None:
     seen = []
     for job in queue.walk():
         seen.append(job.seq)
-        if job.seq != 1:  # it is refused, and its group with it
+        if job.seq != 1:  # it is not started, which ends the walk over its group
             queue.remove(job)
     assert seen == [0, 1, 3, 4]
 
@@ -92,10 +92,10 @@ def test_a_walk_goes_on_behind_who_was_started() -> None:
     ),
 )
 @searched(300)
-def test_who_joins_a_walk_comes_up_in_turn(
+def test_a_job_that_joins_during_a_walk_comes_at_its_place(
     waiting: list[tuple[int, int]], turns: list[tuple[str, list[tuple[int, int]]]]
 ) -> None:
-    """At each turn the first of those whose shape and group nobody was refused in, whenever it came."""
+    """Each job of the walk is the first waiting job of the shapes and groups that are still open."""
     queue = Queue(lambda job, now: job.arrived_at, lambda job: job.arrived_at % 2)
     inside: list[ActiveJob] = []
 
@@ -125,7 +125,7 @@ def test_who_joins_a_walk_comes_up_in_turn(
 
 
 def test_a_walk_can_be_ranked_by_what_changes_under_way() -> None:
-    """Fair sharing: who has less goes first, and having is what the walk does."""
+    """Fair sharing: the tenant with fewer GPUs goes first, and the walk itself gives out GPUs."""
     queue = Queue(lambda job, now: job.arrived_at, lambda job: job.tenant)
     for i in range(6):
         queue.push(made(i, 1, i, "a" if i < 4 else "b"), 0)
@@ -144,12 +144,12 @@ def test_a_walk_can_be_ranked_by_what_changes_under_way() -> None:
     want=st.integers(1, 4),
 )
 @searched(200)
-def test_relief_is_found_where_the_last_to_leave_leaves_first(
+def test_vacancy_is_found_where_the_last_to_leave_leaves_first(
     sizes: list[int], running: list[tuple[int, int, bool]], want: int
 ) -> None:
     room = Room(Cluster(tuple(Node(f"n{i}", size) for i, size in enumerate(sizes))))
-    exits = Exits(room)
-    exits.relief(gang(want))  # asked before anything runs: the ladder must be kept up to date
+    departures = Departures(room)
+    departures.vacancy(gang(want))  # asked before anything runs: the ladder must be kept up to date
     stands: list[tuple[int, int, int]] = []
     for seq, (gpus, key, leaves) in enumerate(running):
         spots = room.best(gang(gpus))
@@ -158,7 +158,7 @@ def test_relief_is_found_where_the_last_to_leave_leaves_first(
         room.take(spots)
         job = made(seq, gpus)
         job.begin(0, spots, FULL, load_of(spots))
-        exits.add(job, key if leaves else None)
+        departures.add(job, key if leaves else None)
         if leaves:
             stands.append((spots[0][0], key, gpus))
     if max(sizes) < want:
@@ -173,15 +173,15 @@ def test_relief_is_found_where_the_last_to_leave_leaves_first(
             free, leaving = free + gpus, key
         if free >= want:
             keys.append(leaving)
-    relief = exits.relief(gang(want))
-    assert (relief is None) == (not keys)
-    if relief is not None:
-        assert relief.key == (None if None in keys else min(k for k in keys if k is not None))
-        ((node, count),) = relief.nodes
-        gained = sum(job.gpus for job in relief.jobs)
+    vacancy = departures.vacancy(gang(want))
+    assert (vacancy is None) == (not keys)
+    if vacancy is not None:
+        assert vacancy.key == (None if None in keys else min(k for k in keys if k is not None))
+        ((node, count),) = vacancy.nodes
+        gained = sum(job.gpus for job in vacancy.jobs)
         assert count == want
         assert room.free_on(node).bit_count() + gained >= want
-        assert exits.free_by(node, relief.key) >= want
+        assert departures.free_by(node, vacancy.key) >= want
 
 
 @given(moves=st.lists(st.tuples(st.integers(0, 6), st.integers(1, 40), st.booleans()), max_size=40))

@@ -16,7 +16,7 @@ from dovetail.model.cluster import Tenant
 from dovetail.model.errors import InputError, JournalError, ReplayMismatch
 from dovetail.model.job import Checkpoint, Job, Profile, Role, Shape, Traits
 from dovetail.model.view import Policy
-from dovetail.policies.table import POLICIES
+from dovetail.policies.registry import POLICIES
 from dovetail.testing.build import cluster, job, run
 
 SMALL = cluster(nodes=2, gpus=4, tenants=[Tenant("a", quota=4), Tenant("b", parent="a")])
@@ -76,12 +76,12 @@ def test_explaining_changes_nothing(tmp_path: Path) -> None:
     write(tmp_path / "a.jsonl", "srtf")
     for core, _ in replayed(tmp_path / "a.jsonl", make):
         for name in list(core.jobs):
-            before = (core.room.picture(), core.queue.picture(), core.exits.picture(), dict(core.used))
+            before = (core.room.picture(), core.queue.picture(), core.departures.picture(), dict(core.used))
             assert explain(core, name).job == name
             assert (
                 core.room.picture(),
                 core.queue.picture(),
-                core.exits.picture(),
+                core.departures.picture(),
                 dict(core.used),
             ) == before
 

@@ -1,4 +1,4 @@
-"""Free capacity: what the index finds is what a search of everything finds."""
+"""Free capacity: the index finds what an exhaustive search finds."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def whole(node: int, devices: int) -> Spots:
 
 
 def fewest(sizes: list[int], tasks: int) -> int:
-    """The least number of nodes that hold so many, by trying all."""
+    """The least number of nodes that hold this number of tasks, by trying all subsets."""
     for count in range(1, len(sizes) + 1):
         if any(sum(chosen) >= tasks for chosen in combinations(sizes, count)):
             return count
@@ -89,7 +89,7 @@ def test_what_is_given_back_leaves_no_trace(data: st.DataObject) -> None:
     assert room.picture() == empty
 
 
-def test_a_closed_node_is_not_offered_and_keeps_its_books() -> None:
+def test_a_closed_node_is_not_offered_and_keeps_its_state() -> None:
     room = Room(parse_cluster("2x2"))
     room.take(whole(0, 0b01))
     room.close(0)
@@ -103,7 +103,7 @@ def test_a_closed_node_is_not_offered_and_keeps_its_books() -> None:
 
 
 def test_types_of_one_name_are_one_type_to_the_user() -> None:
-    """Two models of a V100 differ in memory; who asks for a V100 takes either."""
+    """Two models of a V100 differ in memory; a job that asks for a V100 accepts either."""
     nodes = (Node("a", 1, GpuType("V100", 16 * GIB)), Node("b", 1, GpuType("V100", 32 * GIB)))
     room = Room(Cluster(nodes))
     room.take(whole(0, 0b1))
@@ -128,7 +128,7 @@ def test_what_fits_the_empty_cluster_is_placed_on_it(shape: Shape) -> None:
     assert room.best(shape) is not None
 
 
-def test_helpers_stand_by_the_tasks_if_they_can() -> None:
+def test_helpers_are_on_the_nodes_of_the_tasks_if_they_fit() -> None:
     room = Room(Cluster((Node("a", 1, cpus=2_000), Node("b", 0, cpus=8_000))))
     near = room.best(Shape(roles=(Role("ps", 1, 2_000),)))
     far = room.best(Shape(roles=(Role("ps", 1, 4_000),)))

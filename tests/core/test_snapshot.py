@@ -13,7 +13,7 @@ from dovetail.model.cluster import Cluster, parse_cluster
 from dovetail.model.event import STOPPED, SUBMITTED
 from dovetail.model.job import gang
 from dovetail.model.units import HOUR, MINUTE
-from dovetail.policies.table import POLICIES
+from dovetail.policies.registry import POLICIES
 from dovetail.sim.simulate import simulate
 from dovetail.sim.world import World
 from dovetail.testing.build import job
@@ -43,7 +43,7 @@ def test_a_policy_is_switched_in_mid_run(before: str, after: str) -> None:
     for step in simulate(core, world, listed()):  # type: ignore[arg-type]
         if step.now > 20 * MINUTE:
             break
-    running = {job.id for job in core.running.values() if job.awaiting is None}  # who awaits has not begun
+    running = {job.id for job in core.running.values() if job.awaiting is None}  # the others await devices
     core, stops = moved_to(put_away(core), cluster, POLICIES.make(after))
     assert set(core.running) | {stop.job for stop in stops} >= running
     for stop in stops:
@@ -62,7 +62,7 @@ def smaller(cluster: Cluster) -> Cluster:
     return Cluster(cluster.nodes[1:])
 
 
-def test_a_job_whose_node_is_gone_starts_again_once_it_has_left() -> None:
+def test_a_job_of_a_removed_node_starts_again_once_its_old_attempt_has_ended() -> None:
     cluster = parse_cluster("2x4")
     core = Core(cluster, POLICIES.make("fifo"))
     specs = [job("a", gpus=4, hours=1), job("b", gpus=4, hours=1), job("wide", gpus=8, hours=1)]

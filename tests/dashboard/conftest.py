@@ -51,7 +51,7 @@ class Plane:
 
 @pytest.fixture(scope="module")
 def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Plane]:
-    """8 V100 and 4 K80 that nobody has, on a plane of their own for each file of tests."""
+    """8 idle V100 and 4 idle K80, on a new plane for each test file."""
     folder = tmp_path_factory.mktemp("plane")
     with harness.commanded(folder, "--virtual", "2x4:V100,1x4:K80") as client:
         yield Plane(client, client.connection.url, (folder / "state" / "token").read_text().strip())

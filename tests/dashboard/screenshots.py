@@ -99,7 +99,7 @@ def taken(browser: Browser, url: str, token: str, pages: list[tuple[str, str]], 
     found: list[Path] = []
     for size, viewport in SIZES.items():
         for theme in THEMES:
-            context = browser.new_context(viewport=viewport, color_scheme=theme, reduced_motion="reduce")  # type: ignore[arg-type]
+            context = browser.new_context(viewport=viewport, color_scheme=theme, reduced_motion="reduce")  # type: ignore[arg-type, unused-ignore]
             page = context.new_page()
             page.goto(f"{url}/")
             _shoot(page, folder / f"sign-in-{size}-{theme}.png", found)

@@ -1,7 +1,8 @@
-"""The page of the cluster: every device at a glance, alive; and who may change what."""
+"""The page of the cluster: every device, live updates, and permissions."""
 
 from __future__ import annotations
 
+import json
 import re
 from typing import TYPE_CHECKING, Any
 
@@ -66,12 +67,28 @@ def test_what_another_tenant_has_is_shown_without_a_name(
     expect(node(page, red).locator(".cell.other")).to_have_count(4)
     node(page, red).click()
     dialog = page.get_by_role("dialog")
-    expect(dialog.get_by_text("not yours")).to_have_count(4)
+    expect(dialog.get_by_text("job of another tenant")).to_have_count(4)
     expect(dialog.get_by_role("button", name="Drain")).to_have_count(0)
     assert work["red"] not in page.content()
     page.keyboard.press("Escape")
     expect(page.get_by_role("button", name="Change policy")).to_have_count(0)
     expect(page.get_by_role("link", name="Submit")).to_have_count(0)
+
+
+def test_a_policy_that_fails_is_a_notice(plane: Any, open_page: Any) -> None:
+    from playwright.sync_api import expect
+
+    told = "policy mine failed (KeyError: 'x'); kueue decides until it works again"
+    first: dict[str, Any] = {"now": "2026-11-15T12:00:00Z", "policy": "mine", "policy_failure": told}
+    first |= {"waiting": 0, "running": 0, "asked": 0, "types": ["V100"], "tenants": [], "nodes": []}
+    page = open_page(None)
+    page.route("**/cluster/stream*", lambda route: route.fulfill(
+        content_type="text/event-stream", body=f"event: cluster\ndata: {json.dumps(first)}\n\n"
+    ))  # fmt: skip
+    page.goto(f"{plane.url}/#token={plane.admin}")  # signs in and shows the cluster
+    expect(page.get_by_role("alert").filter(has_text="decides until it works again.")).to_have_text(
+        f"P{told[1:]}."
+    )
 
 
 COUNT_CHANGES = """() => {
@@ -141,11 +158,11 @@ def test_filters_stand_in_the_address(plane: Any, open_page: Any, work: dict[str
 
     page = open_page(plane.admin, "#/cluster?type=V100")
     expect(page.locator(".node[data-at]")).to_have_count(2)
-    page.get_by_label("State").select_option(label="Wholly free")
+    page.get_by_label("State").select_option(label="Empty")
     expect(page.locator(".node[data-at]")).to_have_count(1)
     expect(page).to_have_url(re.compile(r"\?type=V100&state=idle$"))
     page.get_by_label("Type").select_option(label="K80")
-    expect(page.get_by_text("No node is like that.")).to_be_visible()
+    expect(page.get_by_text("No node matches the filters.")).to_be_visible()
     page.goto(f"{plane.url}/#/cluster?tenant=red")
     expect(node(page, home(plane, work["red"]))).to_be_visible()
     expect(page.locator(".node[data-at]")).to_have_count(1)

@@ -1,4 +1,4 @@
-"""GPU-hours and money: what the page shows, what the file says, and who may set prices."""
+"""GPU-hours and money: the page, the CSV file, and the permission to set prices."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_an_admin_sets_prices_and_all_see_what_it_cost(
     plane: Any, open_page: Opener, work: dict[str, str]
 ) -> None:
     page = open_page(plane.admin, "#/history?by=model")
-    expect(part(page, "prices")).to_contain_text("No type of GPU has a price")
+    expect(part(page, "prices")).to_contain_text("No GPU type has a price")
     expect(part(page, "totals")).to_contain_text("no prices are set")
     page.get_by_role("button", name="Change prices").click()
     page.get_by_role("textbox", name="Currency").fill("EUR")
@@ -118,11 +118,11 @@ def test_sums_by_tenant_user_month_and_day_in_a_range(
         )  # lines are rounded, then added
     expect(page).to_have_url(re.compile("by=day"))
     page.get_by_label("Range").select_option("Last month")
-    expect(page.get_by_text("Nothing ran in this time.")).to_be_visible()
+    expect(page.get_by_text("No job ran in this time.")).to_be_visible()
     page.get_by_label("Range").select_option("From … to …")
     page.get_by_label("To", exact=True).fill("2001-01-01")
     page.get_by_label("To", exact=True).press("Tab")
-    expect(page.get_by_text("Nothing ran in this time.")).to_be_visible()
+    expect(page.get_by_text("No job ran in this time.")).to_be_visible()
     page.get_by_label("Range").select_option("This month")
     expect(part(page, "usage")).to_contain_text("20")
 

@@ -82,7 +82,7 @@ def test_submit_from_the_editor_with_the_plan_shown_then_watch_it_run(
     plan = part(page, "plan")
     expect(plan).to_contain_text("It fits")
     expect(plan).to_contain_text("2 GPUs")
-    expect(plan).to_contain_text("Would stopnobody")
+    expect(plan).to_contain_text("Would preemptno job")
     page.get_by_role("button", name="Confirm and submit").dblclick()
 
     expect(page).to_have_url(re.compile(r"#/jobs/\w+$"))
@@ -262,7 +262,7 @@ def test_a_viewer_looks_and_is_offered_nothing(plane: Any, open_page: Opener, fr
     expect(page.get_by_role("checkbox", name=re.compile("Select"))).to_have_count(0)
     expect(page.get_by_role("link", name="Submit a job")).to_have_count(0)
     page.goto(f"{plane.url}/#/submit")
-    expect(page.get_by_text("Your token may look, not submit")).to_be_visible()
+    expect(page.get_by_text("Your token cannot submit jobs")).to_be_visible()
     expect(page.get_by_role("textbox")).to_have_count(0)
 
 
@@ -320,10 +320,10 @@ def test_filters_stand_in_the_address(plane: Any, open_page: Opener, free: None)
     expect(page.get_by_role("row", name=beta)).to_be_visible()
     expect(page.get_by_role("row", name=alpha)).to_have_count(0)
     page.get_by_label("Show").select_option("Waiting")
-    expect(page.get_by_text("No job fits these filters.")).to_be_visible()
+    expect(page.get_by_text("No job matches these filters.")).to_be_visible()
     page.goto(f"{plane.url}/#/jobs")
     page.get_by_label("Only mine").check()  # they were submitted by the admin
-    expect(page.get_by_text("No job fits these filters.")).to_be_visible()
+    expect(page.get_by_text("No job matches these filters.")).to_be_visible()
     search.fill(alpha)
     page.get_by_role("link", name=f"Open the job with the id {alpha}").click()
     shows(page, "running")
@@ -394,7 +394,7 @@ def test_a_long_log_keeps_its_end_and_is_downloaded_whole(
     held = log.inner_text()
     gate.touch()
     shows(page, "completed")
-    assert log.inner_text() == held  # who reads is left in peace
+    assert log.inner_text() == held  # a paused log does not scroll
     page.get_by_role("button", name="Follow").click()
     expect(log).to_contain_text("over")
     expect(pause).to_be_visible()

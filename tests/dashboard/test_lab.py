@@ -34,7 +34,7 @@ Opener = Callable[..., "Page"]
 
 @pytest.fixture
 def tool(plane: Any, open_page: Opener) -> Opener:
-    """`tool("queue")` is that tool, seen by somebody who wants nothing to move."""
+    """`tool("queue")` is that tool, with reduced motion."""
 
     def opened(name: str, query: str = "", **more: Any) -> Page:
         page = open_page(
@@ -68,7 +68,7 @@ def test_the_first_page_leads_to_every_tool_and_says_what_it_answers(plane: Any,
         entry.click()
         expect(page.get_by_role("heading", level=1, name=title)).to_be_visible()
         assert page.url.endswith(f"#/lab/{name}")
-        page.get_by_role("link", name="All of the Lab").click()
+        page.get_by_role("link", name="All tools").click()
 
 
 def test_a_tool_that_is_not_there_says_so(plane: Any, open_page: Opener) -> None:
@@ -99,7 +99,7 @@ def test_four_jobs_two_gpus_four_policies(tool: Opener) -> None:
     expect(figure(page, "Mean wait")).to_have_text("8.75 s")
     policy.select_option("srtf")
     shows("34", "66", "79.5")
-    expect(figure(page, "Put aside")).to_have_text("1")
+    expect(figure(page, "Preemptions")).to_have_text("1")
     policy.select_option("priority")
     shows("43.5", "53", "99.1")
     page.get_by_label("higher is").select_option(label="smaller")
@@ -117,7 +117,7 @@ def test_the_schedule_can_be_read_without_being_seen(tool: Opener) -> None:
     page.get_by_label("A row for each").select_option(label="job")
     rows = page.get_by_role("list", name="When each job waits and runs").get_by_role("listitem")
     expect(rows.nth(3)).to_have_text("job 3: waits 4 s to 30 s, 3 30 s to 70 s")
-    page.get_by_text("What became of each job").click()
+    page.get_by_text("Results of each job").click()
     row = page.get_by_role("row").filter(has=page.get_by_role("rowheader", name="3"))
     expect(row.get_by_role("cell")).to_have_text(["30 s", "70 s", "66 s", "26 s", "0"])
 
@@ -125,12 +125,12 @@ def test_the_schedule_can_be_read_without_being_seen(tool: Opener) -> None:
 def test_one_steps_and_scrubs_through_a_schedule(tool: Opener) -> None:
     page = tool("queue")
     moment = page.locator(".lab-moment")
-    expect(moment).to_contain_text("Done0, 1, 2, 3")  # who wants nothing to move sees the end at once
+    expect(moment).to_contain_text("Done0, 1, 2, 3")  # with reduced motion the end is shown at once
     expect(page.get_by_role("button", name="Play")).to_have_count(0)
     page.get_by_role("button", name="Back", exact=True).click()
-    expect(moment).to_contain_text("Running3Waitingnobody")
+    expect(moment).to_contain_text("Running3Waitingnone")
     page.get_by_role("slider", name="Time").fill("4.06")
-    expect(moment).to_contain_text("Running0, 1Waiting2, 3Donenobody")
+    expect(moment).to_contain_text("Running0, 1Waiting2, 3Donenone")
     page.get_by_role("button", name="Step").click()
     expect(moment).to_contain_text("Running0, 2Waiting3Done1")
 
@@ -197,11 +197,11 @@ def test_policies_are_compared_and_the_best_are_marked(tool: Opener) -> None:
         header = page.get_by_role("rowheader", name=policy, exact=True)
         return table.get_by_role("row").filter(has=header).get_by_role("cell")
 
-    expect(row("fifo")).to_have_text(["35 s", "8.75 s", "70 s", "75 %", "0", "×"])
+    expect(row("fifo")).to_have_text(["35 s", "8.75 s", "8.75 s", "70 s", "75 %", "0", "×"])
     expect(row("sjf").first).to_have_text("35 s")
     expect(row("srtf").first).to_have_text(re.compile("best: 34 s"))
     expect(row("priority").first).to_have_text("43.5 s")
-    expect(row("priority").nth(2)).to_have_text(re.compile("best: 53 s"))
+    expect(row("priority").nth(3)).to_have_text(re.compile("best: 53 s"))
     expect(row("priority, higher is smaller").first).to_have_text(re.compile("best: 34 s"))
     expect(page.get_by_role("img", name=re.compile("Half of the jobs are done within: fifo"))).to_be_visible()
     expect(page.get_by_role("img", name=re.compile("Most at once: fifo 2"))).to_be_visible()
@@ -219,8 +219,8 @@ def test_a_trace_is_compared_and_can_be_stopped(tool: Opener) -> None:
     page = tool("compare", "?jobs=four&policies=fifo;srtf")
     expect(part(page, "compare")).to_contain_text("35 s")
     page.get_by_role("combobox", name="Jobs", exact=True).select_option("itp:cluster10")
-    page.get_by_label("First so many").fill("100")
-    expect(page.get_by_role("row", name=re.compile("fifo not asked yet"))).to_be_visible()
+    page.get_by_label("First N jobs").fill("100")
+    expect(page.get_by_role("row", name=re.compile("fifo not run yet"))).to_be_visible()
     page.get_by_role("button", name="Compare", exact=True).click()
     page.get_by_role("button", name="Cancel").click()
     expect(page.get_by_role("button", name="Compare", exact=True)).to_be_enabled()
@@ -228,7 +228,7 @@ def test_a_trace_is_compared_and_can_be_stopped(tool: Opener) -> None:
     for policy in ("fifo", "srtf"):
         header = page.get_by_role("rowheader", name=policy, exact=True)
         cells = page.get_by_role("row").filter(has=header).get_by_role("cell")
-        expect(cells).to_have_count(8)
+        expect(cells).to_have_count(9)
         expect(cells.first).to_contain_text(re.compile(r"\d+ (s|min|h|d)"))
     page.wait_for_url(re.compile("jobs=itp:cluster10&head=100"))
 
@@ -239,23 +239,23 @@ def test_a_trace_is_compared_and_can_be_stopped(tool: Opener) -> None:
 def test_three_jobs_make_185_and_max_min_helps_the_worst_off(tool: Opener) -> None:
     page = tool("sensitivity")
     most, fair = part(page, "max-sum"), part(page, "max-min")
-    expect(figure(most, "In sum")).to_have_text("185/s")
-    expect(figure(fair, "The worst off")).to_have_text("1.14 ×")  # 90/79
+    expect(figure(most, "Total")).to_have_text("185/s")
+    expect(figure(fair, "Worst-off job")).to_have_text("1.14 ×")  # 90/79
     expect(page.get_by_role("img", name="A has V100 100 %")).to_be_visible()
     expect(page.get_by_role("img", name="B has K80 100 %")).to_be_visible()
     expect(page.get_by_text("8 times as fast on V100 as K80")).to_be_visible()
     page.get_by_role("button", name="Two jobs, two GPUs").click()
-    expect(figure(most, "In sum")).to_have_text("130/s")
+    expect(figure(most, "Total")).to_have_text("130/s")
     expect(page.get_by_text("1.4 times as fast on V100 as K80")).to_be_visible()
     page.get_by_role("slider", name="Transformer on V100").fill("20")
-    expect(figure(most, "In sum")).to_have_text("80/s")
+    expect(figure(most, "Total")).to_have_text("80/s")
     page.get_by_label("Number of V100").fill("2")
-    expect(figure(most, "In sum")).to_have_text("90/s")
+    expect(figure(most, "Total")).to_have_text("90/s")
 
 
 def test_sliders_that_move_ask_once_a_second(tool: Opener) -> None:
     page = tool("sensitivity")
-    expect(figure(part(page, "max-sum"), "In sum")).to_have_text("185/s")
+    expect(figure(part(page, "max-sum"), "Total")).to_have_text("185/s")
     page.evaluate("""() => {
       const fetched = window.fetch;
       window.asked = [];
@@ -267,7 +267,7 @@ def test_sliders_that_move_ask_once_a_second(tool: Opener) -> None:
     slider = page.get_by_role("slider", name="A on V100")
     for value in range(79, 39, -1):
         slider.fill(str(value))
-    expect(figure(part(page, "max-sum"), "In sum")).to_have_text("145/s")
+    expect(figure(part(page, "max-sum"), "Total")).to_have_text("145/s")
     times = page.evaluate("window.asked")
     assert times
     assert all(later - sooner > 900 for sooner, later in pairwise(times))
@@ -278,7 +278,7 @@ def test_sliders_that_move_ask_once_a_second(tool: Opener) -> None:
 
 def test_the_best_assignment_is_found_by_hand_in_three_ways(tool: Opener) -> None:
     page = tool("assignment", viewport={"width": 1280, "height": 1400})
-    expect(figure(page, "The best")).to_have_text("185/s")
+    expect(figure(page, "Optimum")).to_have_text("185/s")
     expect(figure(page, "Yours")).to_have_text("0/s")
     part(page, "job-A").drag_to(part(page, "place-V100"))
     expect(figure(page, "Yours")).to_have_text("80/s")
@@ -288,25 +288,25 @@ def test_the_best_assignment_is_found_by_hand_in_three_ways(tool: Opener) -> Non
     part(page, "place-P100").get_by_role("button", name="Put C here").press("Enter")
     expect(figure(page, "Yours")).to_have_text("185/s")
     expect(figure(page, "Score")).to_have_text("100 %")
-    expect(page.get_by_text("This is the best there is.")).to_be_visible()
+    expect(page.get_by_text("This is the optimum.")).to_be_visible()
 
 
 def test_in_turn_makes_135_and_the_best_can_be_shown(tool: Opener) -> None:
     page = tool("assignment")
-    page.get_by_role("button", name="In turn").click()
+    page.get_by_role("button", name="Round robin").click()
     expect(figure(page, "Yours")).to_have_text("135/s")
     expect(figure(page, "Score")).to_have_text("73 %")
     page.get_by_label("A runs on").select_option(label="V100")
     expect(page.get_by_role("alert")).to_contain_text("V100: 2 asked, 1 there")
-    page.get_by_role("button", name="Show the best").click()
+    page.get_by_role("button", name="Show the optimum").click()
     expect(figure(page, "Yours")).to_have_text("185/s")
     expect(part(page, "place-V100")).to_contain_text("A")
     page.wait_for_url(re.compile("put=2,0,1"))
     page.get_by_role("button", name="Start over").click()
     expect(figure(page, "Yours")).to_have_text("0/s")
-    page.get_by_role("button", name="A new riddle").click()
+    page.get_by_role("button", name="A random problem").click()
     expect(page.get_by_label("D runs on")).to_be_visible()
-    page.get_by_role("button", name="Show the best").click()
+    page.get_by_role("button", name="Show the optimum").click()
     expect(figure(page, "Score")).to_have_text("100 %")
 
 
@@ -342,19 +342,21 @@ def test_a_step_over_three_links(tool: Opener) -> None:
 
 def test_fairness_costs_fifty_of_260(tool: Opener) -> None:
     page = tool("fairness")
-    expect(figure(page, "In sum")).to_have_text("260/s")
+    expect(figure(page, "Total")).to_have_text("260/s")
     expect(part(page, "fairness")).to_contain_text("160 + 100")
-    expect(figure(page, "Worst off")).to_have_text("0.83 ×")
-    page.get_by_role("slider", name="How much fairness counts").fill("100")
-    expect(figure(page, "In sum")).to_have_text("210/s")
+    expect(figure(page, "Smallest share")).to_have_text("0.83 ×")
+    page.get_by_role("slider", name="Weight of fairness").fill("100")
+    expect(figure(page, "Total")).to_have_text("210/s")
     expect(part(page, "fairness")).to_contain_text("90 + 120")
-    expect(figure(page, "Worst off")).to_have_text("1 ×")
+    expect(figure(page, "Smallest share")).to_have_text("1 ×")
     expect(figure(page, "Price of fairness")).to_have_text("19.2 %")
-    expect(page.get_by_role("img", name=re.compile("From 260 in sum .* to 210 in sum"))).to_be_visible()
+    expect(
+        page.get_by_role("img", name=re.compile("From a total of 260 .* to a total of 210"))
+    ).to_be_visible()
     expect(page.get_by_role("img", name="A: 1 of its fair share")).to_be_visible()
     page.get_by_label("A job holds").select_option(label="any number of GPUs")
-    expect(figure(page, "In sum")).to_have_text("253.6/s")
-    expect(figure(page, "Worst off")).to_have_text("1.21 ×")
+    expect(figure(page, "Total")).to_have_text("253.6/s")
+    expect(figure(page, "Smallest share")).to_have_text("1.21 ×")
     page.wait_for_url(re.compile("weight=100&sizes=flexible"))
 
 
@@ -377,10 +379,10 @@ def test_with_more_nodes_those_who_wait_would_start_sooner(
     page = open_page(plane.token("user"), "#/lab/whatif")
     expect(page.get_by_text("3 running, 2 waiting")).to_be_visible()
     expect(page.get_by_text("8 V100, 4 K80")).to_be_visible()
-    expect(page.get_by_role("button", name="Work it out")).to_be_disabled()
+    expect(page.get_by_role("button", name="Simulate")).to_be_disabled()
     page.get_by_label("Nodes to add").fill("2")
     page.get_by_label("GPUs on each").fill("4")
-    page.get_by_role("button", name="Work it out").click()
+    page.get_by_role("button", name="Simulate").click()
     expect(page.get_by_role("heading", name="Now, and with 2 more nodes with 4 V100")).to_be_visible()
     waits = part(page, "mean_wait").get_by_role("cell")
     expect(waits.nth(0)).to_have_text(re.compile("^1 h|^2 h"))
@@ -390,17 +392,17 @@ def test_with_more_nodes_those_who_wait_would_start_sooner(
     expect(row.get_by_role("cell").nth(1)).to_have_text(re.compile("^in [12] h"))
     expect(row.get_by_role("cell").nth(2)).to_have_text("now")
     expect(row).to_contain_text("sooner")
-    expect(page.get_by_role("region", name="Win most").or_(page.get_by_label("Win most"))).to_contain_text(
-        "next-1"
-    )
-    expect(page.get_by_text("Nobody is done later.")).to_be_visible()
+    expect(
+        page.get_by_role("region", name="Done sooner").or_(page.get_by_label("Done sooner"))
+    ).to_contain_text("next-1")
+    expect(page.get_by_text("No job is done later.")).to_be_visible()
     expect(page.get_by_text("What this assumes")).to_be_visible()
 
     page.get_by_label("Nodes to add").fill("0")
-    page.get_by_label("Instead of").select_option("K80")
-    page.get_by_label("Have", exact=True).select_option("H100")
-    page.get_by_label("Times as fast").fill("4")
-    page.get_by_role("button", name="Work it out").click()
+    page.get_by_label("Replace").select_option("K80")
+    page.get_by_label("With", exact=True).select_option("H100")
+    page.get_by_label("Speed factor").fill("4")
+    page.get_by_role("button", name="Simulate").click()
     title = "Now, and with H100 instead of K80, 4 times as fast"
     expect(page.get_by_role("heading", name=title)).to_be_visible()
     expect(part(page, "mean_finish").get_by_role("cell").nth(2)).to_contain_text("better")
@@ -409,6 +411,6 @@ def test_with_more_nodes_those_who_wait_would_start_sooner(
 
 def test_another_tenant_sees_none_of_it(plane: Any, open_page: Opener, full: list[str]) -> None:
     page = open_page(plane.token("user", "other"), "#/lab/whatif?policy=srtf")
-    page.get_by_role("button", name="Work it out").click()
+    page.get_by_role("button", name="Simulate").click()
     expect(page.get_by_text("None of your jobs runs or waits now.")).to_be_visible()
     expect(page.get_by_role("link", name=re.compile("long|next"))).to_have_count(0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import json
 import os
 import re
 import subprocess
@@ -12,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from dovetail.policies.table import POLICIES
+from dovetail.policies.registry import POLICIES
 
 ROOT = Path(__file__).parents[2]
 NAMES = sorted(POLICIES.paths)
@@ -34,6 +35,23 @@ def test_writing_it_again_changes_nothing(columns: str) -> None:
         check=False,
     )
     assert result.returncode == 0, result.stderr
+
+
+@pytest.mark.slow(15)
+def test_the_reference_is_built_and_its_links_lead_somewhere(tmp_path: Path) -> None:
+    words = [sys.executable, str(ROOT / "docs/generate.py"), "--build", str(tmp_path)]
+    built = subprocess.run(words, capture_output=True, text=True, check=False)
+    assert (built.returncode, built.stderr) == (0, "")
+
+    described = json.loads((tmp_path / "openapi.json").read_text(encoding="utf-8"))
+    assert described["openapi"].startswith("3.1")
+    assert "post" in described["paths"]["/api/v1/jobs"]
+    job = (tmp_path / "python/dovetail/model/job.html").read_text(encoding="utf-8")
+    assert 'id="Shape.tasks"' in job
+    pages = list((tmp_path / "python").rglob("*.html"))
+    for page in pages:
+        for link in re.findall(r'href="([^"#]+)', page.read_text(encoding="utf-8")):
+            assert "://" in link or (page.parent / link).exists(), (page, link)
 
 
 @pytest.mark.parametrize("name", NAMES)

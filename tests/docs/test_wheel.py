@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import compileall
 import json
 import os
 import subprocess
 import sys
 import zipfile
+from importlib import metadata
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).parents[2]
 
@@ -41,6 +45,43 @@ def typed(installed: Path, folder: Path, *words: str) -> str:
     )
     assert result.returncode == 0, result.stderr
     return result.stdout
+
+
+def closure(name: str) -> dict[str, metadata.Distribution]:
+    """The distribution and all that it requires at run time, by name."""
+    found: dict[str, metadata.Distribution] = {}
+    wanted = [Requirement(name)]
+    while wanted:
+        requirement = wanted.pop()
+        if (key := canonicalize_name(requirement.name)) in found:
+            continue
+        found[key] = metadata.distribution(key)
+        for line in found[key].requires or ():
+            more = Requirement(line)
+            extras = ("", *requirement.extras)
+            if more.marker is None or any(more.marker.evaluate({"extra": extra}) for extra in extras):
+                wanted.append(more)
+    return found
+
+
+def size_of(found: metadata.Distribution) -> int:
+    files = (Path(str(found.locate_file(file))) for file in found.files or ())
+    return sum(file.stat().st_size for file in files if file.is_file())
+
+
+def test_the_dependencies_take_at_most_150_megabytes() -> None:
+    """Everything that `pip install .` brings besides Dovetail, bytecode included."""
+    sizes = {name: size_of(one) for name, one in closure("dovetail").items() if name != "dovetail"}
+    assert len(sizes) > 15
+    largest = sorted(sizes.items(), key=lambda item: -item[1])[:8]
+    total = sum(sizes.values())
+    assert total <= 150e6, f"{total / 1e6:.1f} MB, most of it {largest}"
+
+
+def test_the_wheel_takes_at_most_10_megabytes(installed: Path) -> None:
+    compileall.compile_dir(installed, quiet=1)
+    total = sum(file.stat().st_size for file in installed.rglob("*") if file.is_file())
+    assert total <= 10e6, f"{total / 1e6:.1f} MB"
 
 
 def test_it_is_the_wheel_that_runs(installed: Path, tmp_path: Path) -> None:

@@ -8,25 +8,25 @@ from typing import TypeVar
 
 import pytest
 
-from dovetail.engines.launch import Exit, Launch, Share
-from dovetail.engines.local import LocalEngine
+from dovetail.engines.contract import Exit, Launch, NodeShare
+from dovetail.engines.local.engine import LocalEngine
 from dovetail.model.units import SECOND
 
-PATIENCE = 60.0
+TIMEOUT = 60.0
 T = TypeVar("T")
 
 
 class Bench:
-    """A local engine with the habits of a plane, for tests."""
+    """A local engine, used as a plane uses it."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
-        self.engine = LocalEngine(root)
+        self.engine = leading(LocalEngine(root))
 
-    def again(self) -> LocalEngine:
-        """As after a restart of the plane: another engine over the same folder."""
+    def restart(self, engine: LocalEngine | None = None) -> LocalEngine:
+        """Replace the engine by another over the same folder, as a restarted plane does."""
         self.engine.close()
-        self.engine = LocalEngine(self.root)
+        self.engine = leading(engine or LocalEngine(self.root))
         return self.engine
 
     def folder(self, job: str = "j", epoch: int = 1) -> Path:
@@ -37,8 +37,8 @@ class Bench:
         return self.end(launch.job, launch.epoch)
 
     def end(self, job: str = "j", epoch: int = 1) -> Exit:
-        """Wait as the plane does."""
-        until = time.monotonic() + PATIENCE
+        """Wait for the end of an attempt, as a plane does."""
+        until = time.monotonic() + TIMEOUT
         while time.monotonic() < until:
             for report in self.engine.poll():
                 if (report.job, report.epoch) == (job, epoch):
@@ -49,13 +49,19 @@ class Bench:
     def log(self, job: str = "j", epoch: int = 1) -> str:
         return "".join(file.read_text() for file in self.engine.logs(job, epoch))
 
-    def says(self, text: str, job: str = "j", epoch: int = 1) -> None:
-        """Wait until its output holds a text."""
+    def wait_for_output(self, text: str, job: str = "j", epoch: int = 1) -> None:
+        """Wait until the output of an attempt contains a text."""
         eventually(lambda: text in self.log(job, epoch))
 
 
-def eventually(look: Callable[[], T], seconds: float = PATIENCE) -> T:
-    """What `look` finds, once it finds something."""
+def leading(engine: LocalEngine) -> LocalEngine:
+    """The engine of a plane that has just taken the lead."""
+    engine.lead(engine.newest_term() + 1)
+    return engine
+
+
+def eventually(look: Callable[[], T], seconds: float = TIMEOUT) -> T:
+    """Call `look` until it returns something true, and return that."""
     end = time.monotonic() + seconds
     while not (found := look()):
         assert time.monotonic() < end, f"nothing found in {seconds:g} s"
@@ -64,13 +70,13 @@ def eventually(look: Callable[[], T], seconds: float = PATIENCE) -> T:
 
 
 def bash(text: str, job: str = "j", epoch: int = 1, **more: object) -> Launch:
-    """A launch of a script on one node with two devices, unless told otherwise."""
-    said: dict[str, object] = {"shares": (Share("n0", ("0", "1")),), "grace": 20 * SECOND, **more}
-    return Launch(job=job, epoch=epoch, command=("/bin/bash", "-c", text), **said)  # type: ignore[arg-type]
+    """A launch of a bash script, by default on one node with two devices."""
+    fields: dict[str, object] = {"shares": (NodeShare("n0", ("0", "1")),), "grace": 20 * SECOND, **more}
+    return Launch(job=job, epoch=epoch, command=("/bin/bash", "-c", text), **fields)  # type: ignore[arg-type]
 
 
 def belonging_to(root: Path) -> list[str]:
-    """Processes, supervisors among them, that have to do with this folder."""
+    """The processes of all attempts below this folder, and their supervisors."""
     mark, found = os.fsencode(root), []
     for name in os.listdir("/proc"):
         if not name.isdigit() or int(name) == os.getpid():
@@ -88,7 +94,7 @@ def belonging_to(root: Path) -> list[str]:
 
 @pytest.fixture
 def bench(tmp_path: Path) -> Iterator[Bench]:
-    root = tmp_path / "attempts"
+    root = tmp_path / "state" / "attempts"
     bench = Bench(root)
     yield bench
     for job, epoch in bench.engine.known():

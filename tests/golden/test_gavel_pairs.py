@@ -1,10 +1,10 @@
 """Gavel's published runs with space sharing, by `gavel packed=true`.
 
 A small simulator of its rounds with pairs, which shares no code with ours, gives what Gavel printed for every
-job of both FIFO runs. One rule of it is not ours: in its simulator both of a pair end their round, and their
-lives, when the later does, and who is left alone stays as slow as it was. With max-min the shares come from
-our solver: what differs then is which of the best shares was taken (1.2 %), when pairs end (0.6 %), and how
-fast the one goes that is left (0.4 %).
+job of both FIFO runs. One rule of it is not ours: in its simulator both jobs of a pair end their round, and
+their last step, when the later one does, and a job that is left alone stays as slow as it was. With max-min
+the shares come from our solver: what differs then is which of the optimal shares was taken (0.2 %), when
+pairs end (0.6 %), and the speed of the job that is left (0.1 %).
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ import pytest
 from tests.golden.gavel_runs import Run, printed, runs, trace
 from tests.golden.test_gavel_shares import AS_THEIRS, OPTIONS, off, spec
 
-from dovetail.mechanisms import objectives
+from dovetail.mechanisms.objective import share_objectives as objectives
 from dovetail.policies.gavel import gavel
 from dovetail.sim.run import run as simulated
-from dovetail.solve.columns import Pairs
-from dovetail.solve.shares import Shares
+from dovetail.solve.space_sharing import Pairs
+from dovetail.solve.time_shares import Shares
 from dovetail.traces.gavel import read_gavel
 from dovetail.traces.profiles import load_throughputs
 
@@ -68,9 +68,9 @@ def test_with_their_rule_fifo_is_theirs_job_by_job(run: Run) -> None:
 def test_max_min_differs_by_the_solver_and_by_how_pairs_end() -> None:
     here = ours(MAX_MIN)
     assert off(makespan(MAX_MIN, here), MAX_MIN.makespan) < 2
-    assert 2 < off(mean(here), MAX_MIN.mean) < 2.5  # else it needs no account
+    assert off(mean(here), MAX_MIN.mean) < 2
     theirs, apart = (rounds(MAX_MIN, packed_max_min, together=both) for both in (True, False))
-    assert off(mean(theirs), MAX_MIN.mean) < 1.5
+    assert off(mean(theirs), MAX_MIN.mean) < 0.5
     assert mean(here) < mean(apart) < mean(theirs) < MAX_MIN.mean
     assert off(mean(apart), mean(here)) < 0.5
 
@@ -122,7 +122,7 @@ def teams(active: Sequence[Task]) -> list[Team]:
 
 
 def packed_fifo(active: Sequence[Task], cluster: dict[str, int]) -> Given:
-    """The fastest type with room, in turn; then beside whom more than 1.5 of the two gets done, the most."""
+    """Each job on the fastest type with room; then in the pair with the most gain, if that is above 1.5."""
     free, waiting = dict(cluster), list(active)
     at: dict[Task, str] = {}
     while waiting and any(free.values()):
@@ -151,7 +151,7 @@ def packed_fifo(active: Sequence[Task], cluster: dict[str, int]) -> Given:
 
 
 def packed_max_min(active: Sequence[Task], cluster: dict[str, int]) -> Given:
-    """By our solver, whose point of the optimal face is not that of Gavel's."""
+    """By our solver, which ends at another point of the optimal face than Gavel's."""
     row = {task: i for i, task in enumerate(active)}
     columns = [
         (row[team[0]], row[team[1]], k, *speeds(team, kind))

@@ -1,8 +1,8 @@
 """Gavel's FIFO and AlloX: what its rounds and its rare allocations make of them, job by job.
 
 A small simulator of its rounds, which shares no code with ours, gives what Gavel printed for every job of all
-nine runs. A plain FIFO over GPU types, written here in a few lines, is what ours gives for every job. What
-lies between the two is told in docs/concepts/golden.md.
+nine runs. A plain FIFO over GPU types, written here in a few lines, gives what ours gives for every job. The
+differences between the two are described in docs/concepts/golden.md.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from dovetail.testing.build import job, run
 DATA = Path(__file__).parent / "data"
 TYPES = ("k80", "p100", "v100")
 ROUND = 360.0
-RESET = 1920.0  # seconds before GPUs are dealt out again
+RESET = 1920.0  # seconds before GPUs are allocated again
 
 Spec = dict[str, int]
 
@@ -64,9 +64,9 @@ def tasks(trace: str) -> list[Task]:
 
 
 class Fifo:
-    """Who is given which type. `fifo_perf` deals afresh, fastest type first; `fifo` keeps what it gave."""
+    """The type of each job. `fifo_perf` allocates anew, fastest type first; `fifo` keeps what it gave."""
 
-    lends = False  # nobody runs on a type that it was not given
+    lends = False  # no job runs on a type that it was not given
 
     def __init__(self, variant: str) -> None:
         self.perf = variant == "fifo_perf"
@@ -82,8 +82,8 @@ class Fifo:
             if i in active:
                 free[kind] -= active[i].gpus
                 continue
-            # A slip of theirs: the place of one that ended goes to the first in line if it fits what has not
-            # been counted yet, so a type may be given out twice.
+            # A bug of theirs: the grant of a job that ended goes to the first waiting job if that fits what
+            # has not been counted yet, so a type may be given out twice.
             if waiting and active[waiting[0]].gpus <= free[kind] and active[waiting[0]].speed[kind] > 0:
                 heir = waiting.pop(0)
                 self.given[heir] = kind
@@ -98,7 +98,7 @@ class Fifo:
             if self.perf:
                 at, kind = max(fits, key=lambda fit: task.speed[fit[1]])
             else:
-                # Another: a type is drawn, but the last in the list is the one that is used.
+                # Another bug: a type is drawn at random, but the last one in the list is used.
                 at, kind = fits[self.chance.randrange(len(fits))][0], left[-1]
             if task.speed[kind] > 0:
                 self.given[task.id] = kind
@@ -109,8 +109,8 @@ class Fifo:
 
 
 class AlloX:
-    """Who was given a type keeps it. The others stand in lines for the GPUs that are free; who is first in
-    one is given it, and whoever is further back nothing, until all lines are made anew."""
+    """A job that was given a type keeps it. The others queue for the free GPUs. The first of each queue gets
+    the GPU, the jobs behind it get nothing until all queues are made anew."""
 
     lends = True
 
@@ -137,7 +137,7 @@ class AlloX:
 
 
 def rounds(jobs: list[Task], spec: Spec, policy: Fifo | AlloX) -> dict[int, float]:
-    """Rounds of 360 s; GPUs are dealt anew at most every 1920 s; ends and arrivals wait for both."""
+    """Rounds of 360 s; GPUs are allocated anew at most every 1920 s; ends and arrivals wait for both."""
     coming, active, known = list(jobs), dict[int, Task](), set[int]()
     running: list[tuple[float, Task, str, int]] = []
     now, began, ended, dealt_at, stale = coming[0].submit, 0.0, None, 0.0, True
@@ -186,9 +186,7 @@ def rounds(jobs: list[Task], spec: Spec, policy: Fifo | AlloX) -> dict[int, floa
             dealt_at, given, stale, known = now, policy.deal(active, spec, now), False, set(active)
         running = []
         seated: set[int] = set()
-        for kind in reversed(
-            TYPES
-        ):  # all that is left of a V100 is lent before anybody comes to its own P100
+        for kind in reversed(TYPES):  # free V100s are lent before any job gets the P100 that it was given
             rank = {}
             for i, task in active.items():
                 due, had = float(given.get(i) == kind), task.had[kind] / total[kind] if total[kind] else 0.0
@@ -201,14 +199,14 @@ def rounds(jobs: list[Task], spec: Spec, policy: Fifo | AlloX) -> dict[int, floa
                 if policy.lends or given.get(i) == kind:
                     seated.add(i)
                     free -= task.gpus
-                    if i in known:  # for whoever came since the deal a GPU is only kept
+                    if i in known:  # a job that arrived since the allocation only occupies the GPU
                         steps = min(int(task.speed[kind] * ROUND), task.steps - task.done)
                         running.append((now + steps / task.speed[kind], task, kind, steps))
     return done
 
 
 def plain(jobs: list[Task], spec: Spec) -> dict[int, float]:
-    """Strict FIFO at every arrival and end, nobody moved: the fastest type that has room."""
+    """Strict FIFO at every arrival and end, without moves: the fastest type that has room."""
     free, coming, waiting, running, done = (
         dict(spec),
         list(jobs),

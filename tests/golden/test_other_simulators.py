@@ -1,4 +1,4 @@
-"""What other simulators printed, met by ours through ordinary options: see docs/concepts/golden.md.
+"""Results of other simulators, reproduced by ours with ordinary options: see docs/concepts/golden.md.
 
 Each row is one run of theirs. `EXACT` means that every job completes at the same time; `CLOSE` that the means
 agree within 1 %; a number is how far our mean is from theirs where a rule of theirs differs; by which rule is
@@ -169,7 +169,7 @@ LUCID = [
         traits=restart_cost,
         order="their_order",
     ),
-    # What the choice by count is worth: ours looks for a place before it displaces anybody.
+    # They preempt by count of GPUs; ours looks for a placement before it preempts a job.
     Theirs("lucid_philly_2000", "srtf", N8G8, "srtf", {}, -0.0378, traits=restart_cost),
     Theirs(
         "lucid_philly_2000",

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from dovetail.traces.batches import DOUBLES, LARGEST, SAMPLES, regimes
+from dovetail.traces.batch_schedules import DOUBLES, LARGEST, SAMPLES, regimes
 
 DATA = Path(__file__).parent / "data"
 
@@ -52,7 +52,7 @@ def test_alone_each_job_takes_as_long_as_theirs() -> None:
     assert changing > 70
 
 
-def test_nobody_grows_beyond_what_the_model_takes() -> None:
+def test_no_batch_grows_beyond_the_limit_of_its_model() -> None:
     for model, table in DOUBLES.items():
         for (batch, _), at in table.items():
             assert batch << len(at) <= LARGEST[model]
@@ -74,5 +74,5 @@ def test_accordion_keeps_the_first_batch_in_the_first_third_and_in_critical_epoc
 def test_the_last_epoch_may_be_a_part_of_one() -> None:
     found = regimes("LM (batch size 40)", 1, "gns", 20.5 * 1_492, lambda kind: 1.0)
     assert found == ((11.0, 1.0), (9.5, 2.0))
-    with pytest.raises(ValueError, match="not known"):
+    with pytest.raises(ValueError, match="is unknown"):
         regimes("LM (batch size 40)", 1, "wild", 1.0, lambda kind: 1.0)

@@ -73,7 +73,7 @@ Timer = Callable[[Task], float]  # seconds until the schedule wants to look agai
 def replay(
     tasks: list[Task], gpus: int, choose: Choose, timer: Timer, *, charge: bool = False
 ) -> dict[str, float]:
-    """At every event serve the first of all active jobs whose GPUs are there, and stop the others.
+    """At every event serve the active jobs in order as far as there are GPUs, and stop the others.
 
     `charge`: at every event of the cluster each job that runs loses `overhead` seconds of its progress,
     though no more than passed since the last event; the last stretch to its end is free.
@@ -240,7 +240,7 @@ class Index:
 
 
 class Gittins:
-    """Served by index; looked at again at times that run away: each is the last plus now."""
+    """Serves jobs by index. Looks again at times that grow fast: each is the last one plus now."""
 
     def __init__(self, index: Index, *, upside_down: bool) -> None:
         self.index, self.upside_down = index, upside_down
@@ -278,7 +278,7 @@ def test_tiresias_serves_the_smallest_index_first() -> None:
         ("tiresias_480", 32, "n8g4/yarn/gittins"),
     ]:
         assert same(served(trace, gpus, upside_down=True), printed(tiresias(trace), column))
-    # Right side up it is what ours gives, but for the moments at which an index is worked out.
+    # The right way round it gives our result, except for the times at which an index is computed.
     mended = served("tiresias_480", 32, upside_down=False)
     by_index = ours(
         tiresias("tiresias_480"),

@@ -1,4 +1,4 @@
-"""How far down the queue one looks."""
+"""How far down the queue a decision looks."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from dovetail.testing.build import cluster, job, run
 
 
 @pytest.mark.parametrize(("policy", "options"), [("fifo", {"discipline": "skip"}), ("sjf", {})])
-def test_a_tenant_at_its_limit_holds_up_only_its_own(policy: str, options: dict[str, Any]) -> None:
+def test_a_tenant_at_its_limit_delays_only_its_own_jobs(policy: str, options: dict[str, Any]) -> None:
     """Red may hold one GPU; blue's job of the same shape does not wait for red's second."""
     on = cluster(nodes=1, gpus=4, tenants=[Tenant("red", limit=1), Tenant("blue")])
     jobs = [

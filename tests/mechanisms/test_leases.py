@@ -1,4 +1,4 @@
-"""Leases: renewed in place, taken from the last in line, and never from who would lose everything."""
+"""Leases: renewed in place, taken from the last job in line, never from a job that would lose its work."""
 
 from __future__ import annotations
 
@@ -26,7 +26,9 @@ def test_a_lease_that_is_renewed_costs_nothing(policy: str) -> None:
 
 @pytest.mark.parametrize("policy", LEASED)
 @pytest.mark.parametrize("every", [None, 30.0, 7200.0])
-def test_who_saves_nothing_when_stopped_runs_until_it_has(policy: str, every: float | None) -> None:
+def test_a_job_that_saves_nothing_when_stopped_runs_until_its_next_checkpoint(
+    policy: str, every: float | None
+) -> None:
     """Two jobs that lose what they did, and one GPU: in leases shorter than a save neither would ever end."""
     lossy = Checkpoint(every=None if every is None else int(every * SECOND), on_stop=False)
     jobs = [job(name, hours=3, checkpoint=lossy) for name in ("a", "b")]
@@ -35,7 +37,7 @@ def test_who_saves_nothing_when_stopped_runs_until_it_has(policy: str, every: fl
 
 
 @pytest.mark.parametrize("policy", LEASED)
-def test_who_may_not_be_preempted_is_not(policy: str) -> None:
+def test_a_job_that_is_not_preemptible_is_not_stopped(policy: str) -> None:
     jobs = [
         job("fixed", gpus=2, hours=5, preemptible=False),
         *[job(f"j{i}", gpus=2, hours=1) for i in range(3)],
@@ -46,7 +48,7 @@ def test_who_may_not_be_preempted_is_not(policy: str) -> None:
 
 
 @pytest.mark.parametrize("policy", LEASED)
-def test_nobody_is_put_where_it_gets_nowhere(policy: str) -> None:
+def test_no_job_runs_on_a_type_on_which_its_speed_is_zero(policy: str) -> None:
     """A type on which a job has speed 0 is as if it were not there, though it be all that is free."""
     nowhere = Profile(speeds={"K80": 0.0, "V100": 1.0})
     jobs = [job(f"j{i}", hours=1, profile=nowhere) for i in range(4)]
@@ -67,7 +69,7 @@ def test_devices_do_not_wait_for_the_end_of_a_lease(policy: str) -> None:
 
 
 @pytest.mark.parametrize("policy", LEASED)
-def test_who_nobody_waits_for_is_left_alone(policy: str) -> None:
-    """Without anybody waiting a lease's end is nobody's business."""
+def test_while_no_job_waits_running_jobs_are_left_alone(policy: str) -> None:
+    """While no job waits, the end of a lease changes nothing."""
     result = run([job("a", hours=100)], cluster(nodes=1, gpus=2), policy)
     assert result.steps <= 3

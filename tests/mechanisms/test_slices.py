@@ -7,7 +7,7 @@ import pytest
 from dovetail.core.room import Room
 from dovetail.model.cluster import SLICES
 from dovetail.model.grant import load_of, slices_of
-from dovetail.policies.table import POLICIES
+from dovetail.policies.registry import POLICIES
 from dovetail.testing.build import Shape, cluster, job, run
 
 ONE_GPU = cluster(nodes=1, gpus=1, type="A100")

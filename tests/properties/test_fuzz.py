@@ -1,8 +1,8 @@
-"""A policy that does anything a policy may do, at random: what it cannot break, no policy breaks.
+"""A policy that does at random anything a policy may do: a rule that it cannot break, no policy breaks.
 
 It starts, stops, moves, grows, shrinks, holds, reserves, promises and demotes by `model.chance`, while nodes
-die, come back and are drained and users cancel. After some decisions it calms down and serves in order, so
-that every job must end.
+fail, come back and are drained and users cancel. After some decisions it starts jobs in order only, so that
+every job must end.
 """
 
 from __future__ import annotations
@@ -17,15 +17,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dovetail.model.chance import chance
+from dovetail.model.estimate import task_range
 from dovetail.model.event import CANCELLED, DRAINED, NODE_JOINED, Event
 from dovetail.model.grant import Spots, Terms
 from dovetail.model.units import SECOND
 from dovetail.model.view import JobView, Order, Plan, Reservation, View
-from dovetail.testing.invariants import watched
+from dovetail.testing.invariants import picture, watched
 from dovetail.testing.strategies import Scene, scenes
 from dovetail.testing.suite import forks_alike, leaves_no_trace, repeats_itself, replays, searched
 
-CALM = 60  # decisions after which it serves in order
+CALM = 60  # decisions after which it starts jobs in order
 
 
 def _key(job: JobView, now: int) -> tuple[int, int]:
@@ -41,7 +42,7 @@ RANKED = Order(_key, _yields)
 
 @dataclass(frozen=True)
 class Chaos:
-    """Anything goes."""
+    """A policy that decides at random."""
 
     order: Order = RANKED
     group: Callable[[JobView], str] | None = None
@@ -57,7 +58,7 @@ class Chaos:
                 pass
             return plan
         for _ in range(luck.randint(1, 6)):
-            luck.choice((_start, _start, _start, _stop, _shift, _hold, _book))(view, plan, luck)
+            luck.choice((_start, _start, _start, _stop, _shift, _resize, _hold, _book))(view, plan, luck)
         plan.memory = view.number
         plan.review_at = view.now + luck.randint(1, 100) * SECOND
         return plan
@@ -103,6 +104,17 @@ def _shift(view: View, plan: Plan, luck: Random) -> None:
         spots = plan.room.anywhere(job.shape)
     if spots is not None:
         plan.shift(job, spots, Terms(clock=luck.choice((1.0, 0.5))))
+
+
+def _resize(view: View, plan: Plan, luck: Random) -> None:
+    """Any number of tasks that the job accepts. If there is no room for them, nothing changes."""
+    job = _some(list(view.running.values()), luck)
+    if job is not None:
+        before = picture(view)  # type: ignore[arg-type]  # the core itself, handed out as a view
+        if plan.resize(job, luck.randint(*task_range(job.shape, job.traits))):
+            assert job.spots is not None
+        else:
+            assert picture(view) == before  # type: ignore[arg-type]
 
 
 def _hold(view: View, plan: Plan, luck: Random) -> None:

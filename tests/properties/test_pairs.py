@@ -1,7 +1,7 @@
-"""The rules of every policy, kept by one that lets two jobs run on the same devices.
+"""The rules of every policy, for a policy that lets two jobs run on the same devices.
 
-The random worlds of the suite name no models; here every job is of one of two, measured beside each other.
-Nodes are small, so that many wait.
+The random worlds of the suite name no models. Here every job has one of two models, with measured speeds of
+pairs. Nodes are small, so that many jobs wait.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ every_objective = pytest.mark.parametrize("name", POLICIES)
 
 
 def test_there_are_pairs() -> None:
-    """Or all of this would show nothing."""
+    """Otherwise the tests below would test nothing."""
     pairs = 0
 
     @given(scene=worlds(plain=True, most=12))

@@ -1,7 +1,7 @@
 """Rules that hold for every policy in the table, on random small worlds.
 
-The table is read when the tests are collected, so a new policy is held to them from its first day. A policy
-whose published behaviour breaks a rule is listed with the reason in `dovetail.testing.invariants.WAIVED`.
+The table is read when the tests are collected, so a new policy is tested from its first day. A policy that
+breaks a rule by its published behaviour is listed with the reason in `dovetail.testing.invariants.WAIVED`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from dovetail.core.core import Core, Step
 from dovetail.model.action import Start
-from dovetail.policies.table import POLICIES
+from dovetail.policies.registry import POLICIES
 from dovetail.testing.invariants import watched
 from dovetail.testing.strategies import Scene, scenes
 from dovetail.testing.suite import (

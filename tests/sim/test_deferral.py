@@ -1,18 +1,19 @@
-"""A core that hears, and starts newcomers unasked, decides as one that is asked about everything."""
+"""A core that starts arrivals without asking the policy decides as one that asks at every event."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from typing import cast
 
 import pytest
 from hypothesis import given
+from tests.wrapped_policy import Wrapped
 
-from dovetail.core.draft import NOBODY, Draft
+from dovetail.core.attention import NEVER
+from dovetail.core.draft import Draft
 from dovetail.core.journal import step_line
-from dovetail.model.view import JobView, Order, Plan, Policy, View
-from dovetail.policies.table import POLICIES
+from dovetail.model.view import Plan, Policy, View
+from dovetail.policies.registry import POLICIES
 from dovetail.sim.run import run
 from dovetail.testing.build import cluster, job
 from dovetail.testing.invariants import watched
@@ -21,27 +22,13 @@ from dovetail.testing.suite import searched
 from dovetail.traces import generate
 
 
-@dataclass(frozen=True)
-class Unwelcoming:
-    """A policy that is asked about every newcomer."""
-
-    inner: Policy
-
-    @property
-    def order(self) -> Order:
-        return self.inner.order
-
-    @property
-    def group(self) -> Callable[[JobView], Hashable] | None:
-        return self.inner.group
-
-    @property
-    def quantum(self) -> int | None:
-        return self.inner.quantum
+@dataclass
+class Unwelcoming(Wrapped):
+    """A policy that is asked at every arrival."""
 
     def decide(self, view: View) -> Plan:
         plan = self.inner.decide(view)
-        cast("Draft", plan).welcomes = NOBODY
+        cast("Draft", plan).starts_arrivals = NEVER
         return plan
 
 
@@ -59,7 +46,7 @@ def test_a_standing_order_is_what_the_policy_would_do(name: str, scene: Scene) -
 
 
 def test_on_a_full_cluster_too_a_standing_order_is_what_the_policy_would_do() -> None:
-    """Small worlds seldom have newcomers of which one fits and the next displaces somebody of its shape."""
+    """Two arrivals of one shape, of which one fits and the next preempts a job: rare in small worlds."""
     jobs = generate("philly", 20_000, 400, 0.95, 3).jobs[:4_000]
 
     def ends(policy: Policy) -> list[list[int]]:
@@ -70,7 +57,7 @@ def test_on_a_full_cluster_too_a_standing_order_is_what_the_policy_would_do() ->
 
 
 def test_a_newcomer_does_not_pass_a_strict_queue() -> None:
-    """Fifo welcomes while nobody waits; a small job behind a wide one that does not fit has to wait."""
+    """Fifo starts arrivals while no job waits; a small job behind a wide one that does not fit must wait."""
     jobs = [
         job("long", gpus=2, seconds=1000),
         job("wide", gpus=4, seconds=100, at=1),
@@ -81,14 +68,14 @@ def test_a_newcomer_does_not_pass_a_strict_queue() -> None:
 
 
 def test_newcomers_of_one_instant_start_in_order() -> None:
-    """Both fit alone: the shorter is first, though it comes second."""
+    """Each fits alone: the shorter job starts first, though it arrives second."""
     jobs = [job("longer", gpus=3, seconds=100, at=1), job("shorter", gpus=3, seconds=50, at=1)]
     result = run(jobs, cluster(nodes=1, gpus=4), POLICIES.make("sjf"))
     assert (result.start("shorter"), result.start("longer")) == (1, 51)
 
 
 def test_an_arrival_that_goes_before_a_stuck_head_is_heard_at_once() -> None:
-    """Under a strict order that is not by arrival, a newcomer may be the new head, and may fit."""
+    """Under a strict order that is not by arrival, a job that arrives may become the head, and may fit."""
     jobs = [
         job("long", gpus=2, seconds=1000),
         job("wide", gpus=4, seconds=100, at=1),

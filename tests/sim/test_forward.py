@@ -1,4 +1,4 @@
-"""A core run forward from the middle of its life comes to the same end as the life itself."""
+"""A core that is simulated from the middle of a run ends as the run itself."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import pytest
 
 from dovetail.core.core import Core, Step
 from dovetail.model.action import Start
-from dovetail.policies.table import POLICIES
+from dovetail.policies.registry import POLICIES
 from dovetail.sim.forward import forward
 from dovetail.sim.run import run
 from dovetail.testing.build import cluster, job
@@ -17,7 +17,7 @@ JOBS = [job(f"j{i}", gpus=1 + i % 4, minutes=7 + 13 * i % 50, at=30 * i, priorit
 
 @pytest.mark.parametrize("name", POLICIES.names())
 def test_what_is_there_already_goes_on(name: str) -> None:
-    """From a moment at which some run, some wait, and some were stopped, to the end of them all."""
+    """From a moment at which some jobs run, some wait and some were stopped, to the end of all jobs."""
     forks: list[Core] = []
 
     def keep(core: Core, step: Step) -> None:
@@ -35,7 +35,7 @@ def test_what_is_there_already_goes_on(name: str) -> None:
 
 
 def test_it_takes_estimates_for_true() -> None:
-    """The one that waits starts when the one that runs should end, whatever its true length."""
+    """The waiting job starts when the running job should end by its estimate, whatever its true work."""
     forks: list[Core] = []
     jobs = [job("runs", gpus=4, hours=9, estimate=3_600), job("waits", gpus=4, hours=1, at=60)]
 

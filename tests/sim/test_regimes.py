@@ -1,4 +1,4 @@
-"""A job whose speed changes as it goes along: its rate turns where one regime ends and the next begins."""
+"""Regimes: the rate of a job changes where one part of its work ends and the next begins."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from dovetail.core.journal import job_from_json, job_to_json
 from dovetail.model.event import PROGRESSED
 from dovetail.model.job import Checkpoint, Job, Profile, Traits
 from dovetail.model.units import SECOND
-from dovetail.policies.table import POLICIES
+from dovetail.policies.registry import POLICIES
 from dovetail.sim.world import Incident
 from dovetail.testing.build import cluster, job, run
 from dovetail.testing.invariants import watched
@@ -41,7 +41,7 @@ def test_a_regime_multiplies_what_the_devices_give() -> None:
 
 
 def test_a_stop_keeps_the_regime() -> None:
-    """Displaced for 40 s, 50 s into the fast half: 50 s of it are left."""
+    """The job is preempted for 40 s, 50 s into the fast half: 50 s of it are left."""
     jobs = [job("x", seconds=800, profile=FASTER), job("short", seconds=40, at=450)]
     result = run(jobs, cluster(gpus=1), "srtf")
     assert result.finish("short") == 490.0
@@ -49,8 +49,8 @@ def test_a_stop_keeps_the_regime() -> None:
 
 
 @pytest.mark.parametrize(("every", "done"), [(300, 550.0), (350, 650.0)])
-def test_who_is_thrown_back_into_its_slow_half_is_slow_again(every: int, done: float) -> None:
-    """Its node dies with 604 s of work behind it, and is back at 500 s: saved are 600 s, or only 350."""
+def test_a_job_that_restarts_in_its_slow_half_is_slow_again(every: int, done: float) -> None:
+    """Its node fails after 604 s of work, and is back at 500 s: 600 s were saved, or only 350."""
     traits = Traits(profile=FASTER, checkpoint=Checkpoint(every=every * SECOND))
     gone = [Incident("n0", 451 * SECOND, 500 * SECOND)]
     result = run([job("x", seconds=800, traits=traits)], cluster(gpus=1), "fifo", incidents=gone)

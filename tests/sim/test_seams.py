@@ -1,4 +1,4 @@
-"""Every seam of the model, shown to act: one small world each, with numbers that can be worked out by hand.
+"""Every part of the model has its effect: one small world for each, with numbers that can be checked by hand.
 
 Policies here are tiny scripts. They follow the contract of `Policy` and inherit from nothing.
 """
@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 import pytest
 
 from dovetail.core.core import Core, Step
-from dovetail.mechanisms.order import arrival
+from dovetail.mechanisms.order.keys import arrival
 from dovetail.model.action import Answer, Rent, Resize, SetPower, Start, Stop
 from dovetail.model.cluster import Cluster, GpuType, Links, Node, Tenant
 from dovetail.model.event import CANCELLED, DRAINED, PRICED, STOPPED, Event
@@ -34,7 +34,7 @@ HALF = Shape(milli=500)
 
 @dataclass(frozen=True)
 class Scripted:
-    """A policy that is one function; arrival is its order."""
+    """A policy that is one function; jobs are in order of arrival."""
 
     script: Callable[[View], Plan]
     order: Order = arrival
@@ -46,7 +46,7 @@ class Scripted:
 
 
 def fill(view: View) -> Plan:
-    """Start what fits, in order of arrival; unlike the disciplines it wants to be asked every time."""
+    """Start what fits, in order of arrival; it never rests, and so is asked every time."""
     plan = view.draft()
     for waits in sorted(view.queue, key=lambda j: j.seq):
         plan.start(waits)
@@ -54,7 +54,7 @@ def fill(view: View) -> Plan:
 
 
 def in_order(view: View) -> Plan:
-    """Start in the order of the policy, until one does not fit."""
+    """Start jobs in the order of the policy, until one does not fit."""
     plan = view.draft()
     while (first := view.queue.head()) is not None and plan.start(first):
         pass
@@ -70,7 +70,7 @@ def at(seconds: float) -> int:
 
 
 def take_turns(view: View) -> Plan:
-    """Whoever is in the queue takes the place of whoever runs."""
+    """Jobs in the queue replace the running jobs."""
     plan = view.draft()
     for newcomer in sorted(view.queue, key=lambda j: j.seq):
         if view.arrived and newcomer in view.arrived and not plan.start(newcomer) and not newcomer.epoch:
@@ -136,8 +136,8 @@ def test_neighbours_slow_each_other_and_recover() -> None:
     assert (result.finish("b"), result.finish("a")) == (50, 90)
 
 
-def test_two_who_were_measured_together_run_as_measured() -> None:
-    """Both asked for the whole GPU; alone on their half of it again, they have all of it."""
+def test_two_jobs_that_were_measured_together_run_as_measured() -> None:
+    """Both asked for the whole GPU. A job that is alone on its half again has all of the GPU's time."""
 
     def pair(view: View) -> Plan:
         plan = view.draft()
@@ -155,15 +155,15 @@ def test_two_who_were_measured_together_run_as_measured() -> None:
     assert result.times() == {"a": (0, at(100)), "b": (0, at(140))}
 
 
-def test_a_neighbour_without_a_profile_is_felt_too() -> None:
-    """It uses all the device time it can get, as on any other cluster (`World._rated`)."""
+def test_a_neighbour_without_a_profile_slows_a_job_too() -> None:
+    """It is taken to use all the device time (`World._rated`)."""
     felt = job("felt", shape=HALF, seconds=100, profile=Profile(use=0.5))
     result = run([job("plain", shape=HALF, seconds=1_000), felt], ONE, "fifo")
     assert result.finish("felt") == pytest.approx(150)
 
 
 def test_the_core_learns_a_neighbours_speed_after_a_resize() -> None:
-    """Growing means leaving and coming back in the world; the neighbour ends up as slow as it was."""
+    """In the world a job that grows leaves its devices and comes back; its neighbour is as slow as before."""
     shares = Traits(profile=Profile(use=0.5, hurt=0.5), least=1, most=2)
 
     def grow(view: View) -> Plan:
@@ -189,7 +189,7 @@ def test_the_core_learns_a_neighbours_speed_after_a_resize() -> None:
 
 
 def test_a_slice_is_a_part_of_a_device() -> None:
-    """Seven 1g slices fit an A100, an eighth waits; a slice is slower for who could use more."""
+    """Seven 1g slices fit an A100, an eighth waits; a job that could use more is slower on a slice."""
     a100 = cluster(nodes=1, gpus=1, type="A100")
     traits = Traits(profile=Profile(use=0.25))
     jobs = [job(f"s{i}", shape=Shape(slice="1g"), seconds=10, traits=traits) for i in range(8)]
@@ -208,7 +208,7 @@ def test_a_slice_needs_a_device_that_can_be_cut() -> None:
 
 
 def test_slices_over_two_devices_are_placed_by_packed_policies_too() -> None:
-    """Three 3g slices need two A100s; on two nodes that is a split that cannot be helped."""
+    """Three 3g slices need two A100s; with one A100 on each node the job must be split."""
     result = run(
         [job("s", shape=Shape(tasks=3, slice="3g"), seconds=10)],
         cluster(nodes=2, gpus=1, type="A100"),
@@ -243,7 +243,7 @@ def test_terms_change_the_speed() -> None:
         assert result.finish("j") == pytest.approx(100 / speed)
 
 
-def test_a_guarded_neighbour_is_not_felt() -> None:
+def test_a_guarded_neighbour_slows_no_job() -> None:
     def guard(view: View) -> Plan:
         plan = view.draft()
         for waits in sorted(view.queue, key=lambda j: j.seq):
@@ -272,7 +272,7 @@ def test_terms_can_change_under_way() -> None:
 
 
 def test_an_elastic_job_grows_and_shrinks_and_pays_for_it() -> None:
-    """Alone it takes four GPUs; a newcomer gets two of them back. Each change pauses it for 2 s."""
+    """Alone the job takes four GPUs; a job that arrives gets two of them. Each resize pauses it for 2 s."""
 
     def stretch(view: View) -> Plan:
         plan = view.draft()
@@ -311,7 +311,7 @@ def test_an_elastic_job_without_a_profile_is_slower_on_less() -> None:
 
 
 def test_a_resize_does_not_cut_a_restore_short() -> None:
-    """It comes back at 11 and restores until 41; a resize at 12 does not let it compute before."""
+    """The job starts again at 11 and restores until 41; after a resize at 12 it still computes from 41 on."""
     traits = Traits(least=1, most=2, profile=Profile(), checkpoint=Checkpoint(restore=30 * SECOND))
 
     def script(view: View) -> Plan:
@@ -333,8 +333,8 @@ def test_a_resize_does_not_cut_a_restore_short() -> None:
 
 
 @pytest.mark.parametrize("where", [((0, 0b1, 1000, 0, 0),), ((0, 0b1, 1000, 0, 0), (1, 0b1, 1000, 0, 0))])
-def test_a_partial_gang_stands_still(where: tuple[tuple[int, int, int, int, int], ...]) -> None:
-    """Whether its tasks are on one node or on several: what is not whole does not move."""
+def test_a_partial_gang_makes_no_progress(where: tuple[tuple[int, int, int, int, int], ...]) -> None:
+    """Whether its tasks are on one node or on several."""
 
     def some(view: View) -> Plan:
         plan = view.draft()
@@ -366,7 +366,7 @@ def test_a_partial_gang_runs_once_it_is_whole() -> None:
 
 
 def test_a_stop_loses_the_work_since_the_last_save() -> None:
-    """Saved each 30 s of work and not when stopped: of 50 s done at the stop, 20 are done again."""
+    """The job saves each 30 s of work and not when stopped: of 50 s done at the stop, 20 are done again."""
     costs = Checkpoint(every=30 * SECOND, on_stop=False)
     jobs = [job("victim", seconds=100, checkpoint=costs), job("newcomer", seconds=10, at=50)]
     result = run(jobs, ONE, Scripted(take_turns))
@@ -385,7 +385,7 @@ def test_a_stop_without_any_save_loses_everything() -> None:
 
 
 def test_a_graceful_stop_pays_to_save_and_to_come_back() -> None:
-    """No work is lost, but 5 s of saving and 7 s of restoring are held without any."""
+    """No work is lost, but the job holds its devices for 5 s of saving and 7 s of restoring."""
     costs = Checkpoint(save=5 * SECOND, restore=7 * SECOND)
     jobs = [job("victim", seconds=100, checkpoint=costs), job("newcomer", seconds=10, at=50)]
     result = run(jobs, ONE, Scripted(take_turns))
@@ -396,7 +396,7 @@ def test_a_graceful_stop_pays_to_save_and_to_come_back() -> None:
 
 
 def test_a_stopping_job_keeps_its_devices_until_it_has_stopped() -> None:
-    """The heir is started by the very step that hears `stopped`, and no stop comes after a start."""
+    """The next job starts in the step of the STOPPED event, and no stop comes after a start."""
     costs = Checkpoint(save=5 * SECOND)
     jobs = (job("victim", gpus=2, seconds=100, checkpoint=costs), job("heir", gpus=1, seconds=10, at=50))
     result = watch(Scripted(take_turns), TWO, *jobs)
@@ -408,7 +408,7 @@ def test_a_stopping_job_keeps_its_devices_until_it_has_stopped() -> None:
 
 
 def test_a_stopping_job_keeps_its_cpus_too() -> None:
-    """Its heir sits on another device, but needs the CPU that the leaver still uses."""
+    """The next job is on another device, but needs the CPU that the stopping job still uses."""
     bound = Cluster((Node("n0", 2, cpus=8_000),))
     costs = Traits(checkpoint=Checkpoint(save=5 * SECOND))
     jobs = (
@@ -467,11 +467,11 @@ def test_a_job_moves_in_one_plan() -> None:
     assert [s.spots[0][0] for s in result.stretches] == [0, 1]
 
 
-# -- nodes that go
+# -- nodes that are lost
 
 
 def test_a_node_dies_under_a_gang() -> None:
-    """At 50 s one of its two nodes dies: 20 s of work are lost; the other node is free at once."""
+    """At 50 s one of its two nodes fails: 20 s of work are lost; the other node is free at once."""
     costs = Checkpoint(every=30 * SECOND, restore=5 * SECOND)
     jobs = [job("gang", gpus=4, seconds=100, checkpoint=costs), job("small", gpus=2, seconds=10, at=45)]
     result = run(jobs, PAIR, "fifo", discipline="skip", incidents=[Incident("n1", at(50), at(200))])
@@ -482,7 +482,7 @@ def test_a_node_dies_under_a_gang() -> None:
 
 
 def test_a_death_does_not_undo_an_earlier_save() -> None:
-    """It was stopped gracefully with 40 s done; when its node dies at 60 s of work, 40 s are safe."""
+    """The job saved 40 s of work when it was stopped; when its node fails at 60 s of work, 40 s are kept."""
     jobs = [job("j", seconds=100), job("newcomer", seconds=10, at=40)]
     result = run(jobs, ONE, Scripted(take_turns), incidents=[Incident("n0", at(70), at(80))])
     assert result.finish("newcomer") == 50
@@ -494,7 +494,7 @@ def test_a_spot_node_is_taken_away_and_comes_back() -> None:
     jobs = [job("a", seconds=100), job("b", seconds=100)]
     result = run(jobs, spot, "fifo", incidents=[Incident("spot", at(30), at(50), "reclaimed")])
     assert result.finish("a") == 100
-    assert result.finish("b") == 50 + 100  # nothing was saved: the node went without a word
+    assert result.finish("b") == 50 + 100  # nothing was saved: there was no notice
     where = {s.job: s.spots[0][0] for s in result.stretches}
     assert where == {"a": 0, "b": 1}
 
@@ -506,7 +506,7 @@ def test_a_node_that_never_comes_back() -> None:
 
 
 def test_a_node_dies_while_a_gang_waits_for_it() -> None:
-    """The heir of a stopping job loses its node before it started: it waits again, and nothing breaks."""
+    """A job that awaits the devices of a stopping job loses its node before it starts: it waits again."""
     saves = Traits(checkpoint=Checkpoint(save=20 * SECOND))
     jobs = (job("victim", seconds=100, traits=saves), job("heir", seconds=10, at=50))
     result = watched(Scripted(take_turns), ONE, jobs, incidents=[Incident("n0", at(60), at(100))])
@@ -514,7 +514,7 @@ def test_a_node_dies_while_a_gang_waits_for_it() -> None:
 
 
 def test_a_dead_gang_makes_no_progress_until_the_next_round() -> None:
-    """A node dies at 65 s and the policy hears of it at 120 s: the gang stands still, who met it recovers."""
+    """A node fails at 65 s and the round ends at 120 s: the gang stops, and its neighbour has full speed."""
     gang_of_halves = Traits(profile=Profile(use=0.5, hurt=0.5), checkpoint=Checkpoint(every=SECOND))
     jobs = (
         job("gang", shape=Shape(tasks=2, milli=500), seconds=200, traits=gang_of_halves),
@@ -541,27 +541,27 @@ def test_a_drained_node_takes_no_new_work_and_keeps_the_old() -> None:
     jobs = (job("old", gpus=2, seconds=100), job("new", gpus=2, seconds=10, at=20))
     result = watch(Scripted(fill), PAIR, *jobs, events=(drained,))
     assert result.times() == {"old": (0, at(100)), "new": (at(20), at(30))}
-    assert result.core.closed_nodes() == {0: "maintenance"}
+    assert result.core.closed == {0: "maintenance"}
     starts = [a for s in result.steps for a in s.actions if isinstance(a, Start)]
     assert [a.spots[0][0] for a in starts] == [0, 1]
 
 
 @pytest.mark.parametrize("policy", ["srsf", "srtf", "priority"])
-def test_a_dry_run_may_stop_and_put_back_who_sits_on_a_drained_node(policy: str) -> None:
-    """A shorter job comes: who runs on the drained node is tried as a victim, in vain, and stays."""
+def test_a_dry_run_may_stop_and_put_back_a_job_on_a_drained_node(policy: str) -> None:
+    """A shorter job arrives: the job on the drained node is tried as a victim, in vain, and stays."""
     drained: Event = (at(10), DRAINED, "n0", 0, "maintenance")
     jobs = [
         job("old", shape=gang(2, cpus=2_000), seconds=100, priority=0),
         job("new", shape=gang(2, cpus=2_000), seconds=10, at=20, priority=1),
     ]
-    from dovetail.policies.table import POLICIES
+    from dovetail.policies.registry import POLICIES
 
     result = watched(POLICIES.make(policy), TWO, jobs, events=[drained])
     assert result.audit.ended == {"old": "finished"}
     assert [j.id for j in result.core.queue] == ["new"]
 
 
-# -- what else binds
+# -- other resources
 
 
 def test_cpus_and_memory_bind() -> None:
@@ -610,7 +610,7 @@ def test_a_partition_is_kept_to() -> None:
     assert [result.start("j0"), result.start("j1")] == [0, 10]
 
 
-# -- people
+# -- tenants, users and kinds of jobs
 
 
 def test_a_tenants_limit_holds_in_the_whole_tree() -> None:
@@ -699,7 +699,7 @@ def test_a_retry_goes_on_from_the_last_save() -> None:
 
 
 def test_core_and_world_agree_after_a_stop_and_a_crash() -> None:
-    """Stopped with 40 s done, it crashes at 50 s of work and is tried again."""
+    """The job is stopped with 40 s done, fails at 50 s of work and is tried again."""
     jobs = [job("crash", seconds=100, fails_after=50, retries=1), job("newcomer", seconds=10, at=40)]
     watched(Scripted(take_turns), ONE, jobs)
 
@@ -717,7 +717,7 @@ def test_a_cancelled_job_goes_wherever_it_is() -> None:
     assert result.audit.ended == {"waits": "cancelled", "runs": "cancelled", "next": "finished"}
 
 
-def test_an_heir_may_be_cancelled_before_it_starts() -> None:
+def test_a_job_that_awaits_devices_may_be_cancelled() -> None:
     saves = Traits(checkpoint=Checkpoint(save=20 * SECOND))
     jobs = (job("victim", seconds=100, traits=saves), job("heir", seconds=10, at=50))
     gone: Event = (at(60), CANCELLED, "heir", 0, None)
@@ -814,7 +814,7 @@ def test_reservations_survive_and_vanish_on_start() -> None:
     assert result.core.calendar == {}
 
 
-def test_who_is_started_needs_no_reservation_any_more() -> None:
+def test_a_job_that_starts_loses_its_reservation() -> None:
     def both(view: View) -> Plan:
         plan = view.draft()
         for waits in list(view.queue):
@@ -874,7 +874,7 @@ def power_save(view: View) -> Plan:
 
 
 def test_idle_nodes_are_switched_off_and_on_again() -> None:
-    """The second job finds a sleeping node, and pays its five minutes of booting."""
+    """The second job finds a node that is off, and waits five minutes until it has booted."""
     jobs = [job("a", gpus=2, minutes=1), job("b", gpus=2, minutes=1, at=30)]
     result = watched(Scripted(power_save), PAIR, jobs)
     switched = [
@@ -889,18 +889,18 @@ def test_idle_nodes_are_switched_off_and_on_again() -> None:
 
 
 def test_a_node_in_use_cannot_be_switched_off() -> None:
-    from dovetail.model.errors import PlanError
+    from dovetail.model.errors import PolicyError
 
     def careless(view: View) -> Plan:
         plan = fill(view)
         plan.power(0, False)
         return plan
 
-    with pytest.raises(PlanError, match="in use"):
+    with pytest.raises(PolicyError, match="in use"):
         watched(Scripted(careless), ONE, [job("a", seconds=10)])
 
 
-def test_nobody_is_started_on_a_node_that_the_same_plan_switches_off() -> None:
+def test_no_job_is_started_on_a_node_that_the_same_plan_switches_off() -> None:
     def off_first(view: View) -> Plan:
         plan = view.draft()
         if not view.running and view.room.is_open(0):

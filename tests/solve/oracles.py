@@ -1,6 +1,6 @@
-"""The same questions answered another way: whole dense programs through scipy, bisection, and counting.
+"""The same problems solved in another way: whole dense programs through scipy, bisection, and enumeration.
 
-Slow and plain on purpose, in the units of the question, sharing no line with what they check.
+Slow and simple on purpose, in the units of the problem. They share no code with what they check.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from dovetail.solve.shares import Matrix, Shares, Vector
+from dovetail.solve.time_shares import Matrix, Shares, Vector
 
 
 def instances(
@@ -139,7 +139,7 @@ def slack_of(shares: Shares, need: Vector) -> float:
 
 
 def needs_of(rho: float, age: Vector, work: Vector, isolated: Vector) -> Vector | None:
-    """The reach at which every row ends by rho times its isolated time; None if somebody is past that."""
+    """The reach at which every row ends by rho times its isolated time; None if a row is past that."""
     left = rho * isolated - age
     busy = work > 0.0
     if (left[busy] <= 0.0).any():

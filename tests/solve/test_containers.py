@@ -1,4 +1,4 @@
-"""Containers by a mixed-integer program: against all ways there are to deal them."""
+"""Containers by a mixed-integer program, against all possible assignments."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ def asked(seed: int) -> Partition:
         loss=luck.choice((0.1, 0.4, 9.0)),
         resizes=luck.randint(0, 2),
     )
-    return replace(made, now=divided(made)) if luck.random() < 0.6 else made  # somebody runs already
+    return replace(made, now=divided(made)) if luck.random() < 0.6 else made  # some run already
 
 
 def value(problem: Partition, x: np.ndarray) -> float | None:
-    """What it is worth; None if it is not allowed."""
+    """The value of an assignment; None if it is not allowed."""
     count, before = x.sum(axis=1), problem.now.sum(axis=1)
     if (x.T @ problem.demand > problem.room).any() or (x > problem.fits).any():
         return None
@@ -66,7 +66,7 @@ def test_no_division_is_better() -> None:
     assert ran > 20
 
 
-def test_nobody_and_nowhere() -> None:
+def test_no_applications_and_no_servers() -> None:
     problem = asked(0)
     empty = {f.name: getattr(problem, f.name) for f in fields(problem)}
     empty |= {name: empty[name][:0] for name in ("demand", "fits", "least", "most", "now", "fair")}

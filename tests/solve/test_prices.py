@@ -7,9 +7,9 @@ import pytest
 from tests.solve import oracles
 from tests.solve.oracles import check_feasible, instances
 
-from dovetail.solve import lp
+from dovetail.solve import time_share_lp
 from dovetail.solve.prices import Market, finish, level
-from dovetail.solve.shares import Shares
+from dovetail.solve.time_shares import Shares
 
 
 def distinct(
@@ -43,7 +43,7 @@ def test_the_optimum_lies_within_the_certified_gap(tol: float) -> None:
 @pytest.mark.parametrize("load", [0.3, 1.0, 4.0])
 def test_hundreds_of_different_rows(seed: int, load: float) -> None:
     shares, scale = distinct(300, 2 + seed % 4, seed, load)
-    expected = lp.level(shares, scale).value
+    expected = time_share_lp.level(shares, scale).value
     for tol in (1e-3, 1e-6, 1e-8):
         found = level(shares, scale, tol=tol, undecided=8)
         check_feasible(shares, found.x)
@@ -65,13 +65,13 @@ def test_finish_time_fairness_within_its_gap() -> None:
         rho = (age + work / np.where(busy, shares.reach(found.x), 1.0)) / isolated
         assert found.value == pytest.approx(rho[busy].max(), rel=1e-12)
         assert found.gap <= tol
-        best = lp.finish(shares, age, work, isolated).value
+        best = time_share_lp.finish(shares, age, work, isolated).value
         assert best * (1 - 1e-8) <= found.value <= best / (1 - found.gap) * (1 + 1e-8)
 
 
 def test_any_prices_bound_the_level() -> None:
     shares, scale = distinct(50, 3, seed=1)
-    best = lp.level(shares, scale).value
+    best = time_share_lp.level(shares, scale).value
     market = Market(shares, scale, np.arange(50))
     for seed in range(50):
         assert market.buy(np.random.default_rng(seed).exponential(1.0, 3)).level >= best * (1 - 1e-12)
@@ -98,7 +98,7 @@ def test_a_row_that_can_run_nowhere_sets_the_level_to_0() -> None:
     assert level(Shares(speed, shares.size, shares.capacity), scale).value == 0.0
 
 
-def test_a_tolerance_nobody_could_keep_is_refused() -> None:
+def test_a_tolerance_that_is_too_small_is_refused() -> None:
     shares, scale = distinct(10, 2, seed=5)
     with pytest.raises(ValueError, match="tol must be at least 1e-08"):
         level(shares, scale, tol=0.0)

@@ -46,8 +46,8 @@ def test_yaml() -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("", "describes no cluster; it starts with nodes:"),
-        ("- 1\n", "describes no cluster"),
+        ("", "is not a cluster file; a cluster file starts with nodes:"),
+        ("- 1\n", "is not a cluster file"),
         ("nodes: []\n", "line 1: no nodes"),
         ("nodes:\n  - {gpu: 8}\n", "line 2: a node has no key 'gpu'; did you mean gpus?"),
         ("nodes:\n  - {count: 2}\n", "line 2: a node needs gpus"),
@@ -56,9 +56,9 @@ def test_yaml() -> None:
         ("nodes:\n  - {gpus: 8, cpus: -1}\n", "line 2: cpus is -1; give a number of at least 0"),
         ("nodes:\n  - {gpus: 65}\n", "line 2: node n0: 65 GPUs; a node has 0 to 64"),
         ("nodes:\n  - {gpus: 8, spot: maybe}\n", "line 2: spot is 'maybe'; give true or false"),
-        ("nodes: 8x8\n", "line 1: nodes is no list of mappings"),
-        ("nodes:\n  - {gpus: 8\ntypes: {}\n", "is no YAML"),
-        ("nodes:\n  - {gpus: 8, gpus: 4}\n", "line 2: is no YAML ('gpus' stands there twice)"),
+        ("nodes: 8x8\n", "line 1: nodes is not a list of mappings"),
+        ("nodes:\n  - {gpus: 8\ntypes: {}\n", "is not valid YAML"),
+        ("nodes:\n  - {gpus: 8, gpus: 4}\n", "line 2: is not valid YAML ('gpus' is given twice)"),
         ("nodes:\n  - {gpus: 8}\nlink: {}\n", "line 1: a cluster has no key 'link'; did you mean links?"),
         ("nodes:\n  - {gpus: 8}\nlinks: {nvlnk: 1}\n", "did you mean nvlink?"),
         ("nodes:\n  - {gpus: 8}\ntypes: {A100: fast}\n", "type A100 is 'fast'"),
@@ -106,17 +106,17 @@ def test_published_machine_lists() -> None:
     assert (len(synergy.nodes), synergy.gpus, synergy.nodes[0].memory) == (64, 512, 500 * GIB)
 
 
-def test_what_is_no_cluster(tmp_path: Path) -> None:
+def test_invalid_clusters_are_refused(tmp_path: Path) -> None:
     for spec, message in (
         ("8y8", "describes no cluster"),
-        ("missing.yaml", "there is no such file"),
-        ("missing.csv", "there is no such file"),
+        ("missing.yaml", "no such file"),
+        ("missing.csv", "no such file"),
     ):
         with pytest.raises(ClusterError, match=message):
             load_cluster(spec)
     path = tmp_path / "jobs.csv"
     path.write_text("id,submit\na,0\n")
-    with pytest.raises(ClusterError, match="no cluster has the columns id, submit"):
+    with pytest.raises(ClusterError, match="no known cluster format has the columns id, submit"):
         load_cluster(path)
     path.write_text("sn,cpu_milli,memory_mib,gpu,model\na,1,1,x,T4\n")
     with pytest.raises(ClusterError, match="line 2: gpu is 'x'"):

@@ -22,7 +22,7 @@ HEADER = "id,submit,gpus,duration"
         (f"{HEADER}\na,0,1,0\n", "no jobs in it (1 rows dropped: duration 0)"),
         ("id,submit,gpus\na,0,1\n", "line 1: no column 'duration'; found id, submit, gpus"),
         (f"{HEADER},colour\na,0,1,5,red\n", "line 1: unknown column 'colour'"),
-        ("x,y,z\n1,2,3\n", "line 1: no known format has the columns x, y, z; name one: acme, "),
+        ("x,y,z\n1,2,3\n", "line 1: no known format has the columns x, y, z; give one: acme, "),
         (f"{HEADER}\na,0,1,5\nb,0,1,-5\n", "line 3: duration is -5; times and durations are at least 0"),
         (f"{HEADER}\na,-1,1,5\n", "line 2: submit is -1; times and durations are at least 0"),
         (f"{HEADER}\na,0,1,soon\n", "line 2: duration is 'soon'; give seconds, or 2h30m"),
@@ -32,9 +32,12 @@ HEADER = "id,submit,gpus,duration"
         (f"{HEADER}\na,0,1.5,5\n", "line 2: gpus is '1.5'; give a whole number of at least 0"),
         (f"{HEADER}\na,0,-1,5\n", "line 2: gpus is '-1'; give a whole number of at least 0"),
         (f"{HEADER}\na,0,two,5\n", "line 2: gpus is 'two'; give a number"),
-        (f"{HEADER}\n,0,1,5\n", "line 2: id is empty; give each job an id of its own"),
-        (f"{HEADER}\na,0,1\n", "line 2: 3 fields where 4 belong; the columns are id,submit,gpus,duration"),
-        (f"{HEADER}\na,0,1,5\nb,0,1,5\na,1,1,5\n", "2 jobs have the id 'a'; give each job an id of its own"),
+        (f"{HEADER}\n,0,1,5\n", "line 2: id is empty; give each job its own id"),
+        (
+            f"{HEADER}\na,0,1\n",
+            "line 2: 3 fields instead of 4; the columns are id,submit,gpus,duration",
+        ),
+        (f"{HEADER}\na,0,1,5\nb,0,1,5\na,1,1,5\n", "2 jobs have the id 'a'; give each job its own id"),
         (f"{HEADER},priority\na,0,1,5,high\n", "line 2: priority is 'high'; give a whole number"),
         (f"{HEADER},memory\na,0,1,5,lots\n", "line 2: memory is 'lots'; give bytes, or 32G"),
         (f"{HEADER},milli\na,0,1,5,2000\n", "line 2: milli is 2000"),
@@ -42,17 +45,17 @@ HEADER = "id,submit,gpus,duration"
         (f"{HEADER},min_gpus\na,0,2,5,4\n", "line 2: gpus 2 with min_gpus 4"),
         (f"{HEADER},estimate\na,0,1,5,1\nb,0,1,5,x\n", "line 3: estimate is 'x'"),
         ('{"id": "a"}\n', "line 1: no 'submit'; a job needs id, submit, duration and gpus or shape"),
-        ('{"id": "a",\n', "line 1: is no JSON"),
+        ('{"id": "a",\n', "line 1: is not valid JSON"),
         ('{"id": "a", "submit": 0, "duration": 1, "gpu": 1}\n', "unknown field 'gpu'; did you mean gpus?"),
-        ('{"id": "a", "submit": 0, "duration": 1}\n', "needs gpus or shape, one of them"),
+        ('{"id": "a", "submit": 0, "duration": 1}\n', "needs either gpus or shape"),
         ('{"id": "a", "submit": 0, "duration": -1, "gpus": 1}\n', "duration is -1"),
         ('{"id": "a", "submit": 0, "duration": 1, "gpus": 1.5}\n', "gpus is 1.5; give a whole number"),
         ('{"id": 7, "submit": 0, "duration": 1, "gpus": 1}\n', "id is 7; give a text"),
         ('{"id": "a", "submit": 0, "duration": 1, "shape": {"task": 1}}\n', "did you mean tasks?"),
         ('{"id": "a", "submit": 0, "duration": 1, "shape": {"tasks": 0}}\n', "no job has the shape"),
         ('{"id": "a", "submit": 0, "duration": 1, "gpus": 1, "traits": {"kind": "x"}}\n', "choose train | "),
-        ('[{"status": "Pass"}]\n', "line 1: no job of the Philly log"),
-        ('[{"status": "Pass"\n', "line 1: is no JSON"),
+        ('[{"status": "Pass"}]\n', "line 1: is not a job of the Philly log"),
+        ('[{"status": "Pass"\n', "line 1: is not valid JSON"),
     ],
 )
 def test_a_broken_trace(tmp_path: Path, text: str, message: str) -> None:
@@ -78,7 +81,7 @@ def test_a_broken_trace(tmp_path: Path, text: str, message: str) -> None:
         ("itp", "job_id,submission_time,num_gpu\na,0,1\n", "no column 'duration'"),
         ("philly-csv", "timestamp,duration,num_gpus,cluster\nnow,1,1,c\n", "line 2: timestamp is 'now'"),
         ("gavel", "a\tb\n", "line 1: 2 tab-separated fields"),
-        ("pai", "a,b\n", "line 1: 2 fields where 10 belong"),
+        ("pai", "a,b\n", "line 1: 2 fields instead of 10"),
     ],
 )
 def test_a_broken_foreign_trace(tmp_path: Path, format: str, text: str, message: str) -> None:
@@ -89,11 +92,11 @@ def test_a_broken_foreign_trace(tmp_path: Path, format: str, text: str, message:
     assert message in str(caught.value)
 
 
-def test_files_that_cannot_be_unpacked(tmp_path: Path) -> None:
+def test_files_that_cannot_be_decompressed(tmp_path: Path) -> None:
     rows = "".join(f"{number},0,1,5\n" for number in range(1_000))
     whole = gzip.compress(f"{HEADER}\n{rows}".encode())
     for name, content, message in (
-        ("cut.csv.gz", whole[: len(whole) // 2], "cannot be unpacked"),
+        ("cut.csv.gz", whole[: len(whole) // 2], "cannot be decompressed"),
         ("plain.csv.gz", f"{HEADER}\n".encode(), "is named .gz but is not compressed"),
         ("latin.csv", b"id,submit,gpus,duration\n\xe9,0,1,5\n", "is not UTF-8 text"),
     ):
@@ -103,12 +106,12 @@ def test_files_that_cannot_be_unpacked(tmp_path: Path) -> None:
             load_trace(path)
 
 
-def test_names_that_are_none(tmp_path: Path) -> None:
+def test_unknown_names(tmp_path: Path) -> None:
     with pytest.raises(UnknownName, match=r"no trace is named 'phily'; did you mean philly\?"):
         load_trace("phily")
     with pytest.raises(UnknownName, match="no trace is named 'itp:11'"):
         load_trace("itp:11")
-    with pytest.raises(TraceError, match="there is no such file"):
+    with pytest.raises(TraceError, match="no such file"):
         load_trace("missing.csv")
     with pytest.raises(TraceError, match="is a directory without pai_task_table"):
         load_trace(tmp_path)
@@ -120,7 +123,7 @@ def test_names_that_are_none(tmp_path: Path) -> None:
         load_trace(path, throughput="x")
 
 
-def test_csv_refuses_what_it_cannot_say(tmp_path: Path) -> None:
+def test_csv_refuses_jobs_it_cannot_express(tmp_path: Path) -> None:
     path = tmp_path / "out.csv"
     for job in (
         Job("a", 0, gang(1), 1, 1, group="study"),

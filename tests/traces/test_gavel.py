@@ -79,7 +79,7 @@ def test_what_a_split_costs_is_as_measured_on_each_type() -> None:
     assert worst["V100"] > 3 > worst["P100"] > 2 > worst["K80"]
 
 
-def test_one_that_fits_nothing_the_cluster_has_insists_on_others() -> None:
+def test_a_job_that_fits_no_type_of_the_cluster_asks_for_other_types() -> None:
     jobs = load_trace(MULTI, throughputs="gavel", types=["K80"]).jobs
     assert {job.shape.types for job in jobs} == {(), ("P100", "V100")}
 
@@ -94,7 +94,7 @@ def test_types_are_named_as_the_cluster_names_them() -> None:
         load_trace(MULTI, throughputs="gavel", types=["V100", "A100"])
 
 
-def test_the_reference_is_v100_or_what_was_said() -> None:
+def test_the_reference_is_v100_unless_given() -> None:
     v100, k80 = profile_of("A3C"), profile_of("A3C", reference="k80")
     assert k80.pace == pytest.approx(v100.pace * v100.speeds["K80"])
     assert k80.speeds["V100"] == pytest.approx(1 / v100.speeds["K80"])
@@ -105,7 +105,7 @@ def test_without_v100_the_first_type_is_the_reference(tmp_path: Path) -> None:
     (tmp_path / "mine.trace").write_text("a\trun\tdir\t-n\t1\t4000\t2\t1\t-1\t0\n")
     read = load_trace(tmp_path / "mine.trace", throughputs=tmp_path / "mine.json")
     assert read.jobs[0].work == 1_000 * SECOND
-    assert read.jobs[0].shape.types == ("H100",)  # nobody measured it on the other
+    assert read.jobs[0].shape.types == ("H100",)  # it was not measured on the other type
     assert read.notes == ("durations are those on H100",)
     (tmp_path / "mine.trace").write_text("b\trun\tdir\t-n\t1\t4000\t2\t1\t-1\t0\n")
     with pytest.raises(
@@ -114,7 +114,7 @@ def test_without_v100_the_first_type_is_the_reference(tmp_path: Path) -> None:
         load_trace(tmp_path / "mine.trace", throughputs=tmp_path / "mine.json")
 
 
-def test_the_pace_travels(tmp_path: Path) -> None:
+def test_the_pace_is_passed_on(tmp_path: Path) -> None:
     jobs = load_trace(MULTI, throughputs="gavel").jobs
     write_jsonl(jobs, tmp_path / "jobs.jsonl")
     assert load_trace(tmp_path / "jobs.jsonl").jobs == jobs

@@ -14,7 +14,7 @@ from dovetail.traces.profiles import load_throughputs
 RESNET, LM = "ResNet-50 (batch size 128)", "LM (batch size 10)"
 
 
-def test_the_measurements_in_the_box() -> None:
+def test_the_shipped_measurements() -> None:
     table = load_throughputs("gavel")
     assert table.types == ("K80", "P100", "V100")
     assert (len(table.keys()), len(table.models())) == (83, 26)
@@ -34,7 +34,7 @@ def test_spread_over_nodes_it_is_slower() -> None:
     assert table.single(LM, 1, "V100") == table.single(LM, 1, "V100", consolidated=False)
 
 
-def test_two_on_the_same_devices() -> None:
+def test_two_jobs_on_the_same_devices() -> None:
     table = load_throughputs("gavel")
     pair = table.pair("A3C", LM, 1, "P100")
     alone = table.single("A3C", 1, "P100"), table.single(LM, 1, "P100")
@@ -47,7 +47,7 @@ def test_two_on_the_same_devices() -> None:
     assert table.pair("A3C", "nothing", 1, "P100") is None
 
 
-def test_a_file_of_ones_own(tmp_path: Path) -> None:
+def test_a_file_of_the_user(tmp_path: Path) -> None:
     path = tmp_path / "mine.json"
     rows = {"('a', 1)": {"null": 2, "('b', 1)": [1, 0.5]}, "('b', 1)": {"null": 1.5}}
     path.write_text(json.dumps({"A100": rows, "A100_unconsolidated": rows, "h100": rows}))
@@ -60,13 +60,13 @@ def test_a_file_of_ones_own(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ("{", "line 1: is no JSON"),
-        ("[]", "is no table of GPU types"),
-        ("{}", "is no table of GPU types"),
-        ({"v100": 3}, "v100: 3 is no table of job types"),
-        ({"v100": {"ResNet": {}}}, "v100: 'ResNet' is no job type; write ('model', GPUs)"),
-        ({"v100": {"('a', 0)": {}}}, "v100: \"('a', 0)\" is no job type"),
-        ({"v100": {"('a', 1)": 7}}, "v100, ('a', 1): 7 is no table of speeds"),
+        ("{", "line 1: is not valid JSON"),
+        ("[]", "is not a table of GPU types"),
+        ("{}", "is not a table of GPU types"),
+        ({"v100": 3}, "v100: 3 is not a table of job types"),
+        ({"v100": {"ResNet": {}}}, "v100: 'ResNet' is not a job type; write ('model', GPUs)"),
+        ({"v100": {"('a', 0)": {}}}, "v100: \"('a', 0)\" is not a job type"),
+        ({"v100": {"('a', 1)": 7}}, "v100, ('a', 1): 7 is not a table of speeds"),
         ({"v100": {"('a', 1)": {"null": -1}}}, "v100, ('a', 1): -1; speeds are numbers of at least 0"),
         ({"v100": {"('a', 1)": {"null": "fast"}}}, "v100, ('a', 1): 'fast'; speeds are numbers"),
         ('{"v100": {"(\'a\', 1)": {"null": NaN}}}', "v100, ('a', 1): nan; speeds are numbers"),
@@ -83,10 +83,8 @@ def test_a_broken_file(tmp_path: Path, content: Any, message: str) -> None:
     assert "\n" not in str(caught.value)
 
 
-def test_names_that_are_none(tmp_path: Path) -> None:
-    with pytest.raises(
-        TraceError, match=r"gavle: there is no such file of throughputs; did you mean gavel\?"
-    ):
+def test_unknown_names(tmp_path: Path) -> None:
+    with pytest.raises(TraceError, match=r"gavle: no such file of throughputs; did you mean gavel\?"):
         load_throughputs("gavle")
-    with pytest.raises(TraceError, match="there is no such file; check the path"):
+    with pytest.raises(TraceError, match="no such file; check the path"):
         load_throughputs(tmp_path / "none.json")

@@ -50,7 +50,7 @@ def jobs_of(name: str, **options: object) -> dict[str, Job]:
         ("shockwave.trace", "gavel"),
     ],
 )
-def test_a_file_tells_its_format(name: str, format: str) -> None:
+def test_the_format_of_a_file_is_detected(name: str, format: str) -> None:
     assert sniffed(SAMPLES / name) == format
     assert format in FORMATS.names()
 
@@ -88,7 +88,7 @@ def test_our_jsonl() -> None:
     assert traits.profile.curve == {1: 1.0, 8: 6.5}
 
 
-def test_philly_log_sums_attempts_and_drops_what_never_ran() -> None:
+def test_philly_log_sums_attempts_and_drops_jobs_that_never_ran() -> None:
     trace = load_trace(SAMPLES / "philly.json")
     assert [(job.id[-4:], job.arrived_at, job.shape.gpus, job.work) for job in trace.jobs] == [
         ("0002", 0, 1, 90 * SECOND),
@@ -311,7 +311,7 @@ def test_shockwave_s_growing_batches_make_jobs_faster_as_they_go(tmp_path: Path)
     (tmp_path / "wild.trace").write_text(
         (SAMPLES / "shockwave.trace").read_text().replace("\tgns\t", "\twild\t")
     )
-    with pytest.raises(TraceError, match="mode 'wild' is not known"):
+    with pytest.raises(TraceError, match="mode 'wild' is unknown"):
         load_trace(tmp_path / "wild.trace", throughputs="gavel")
 
 
@@ -321,7 +321,7 @@ def test_gavel_of_old_has_seven_fields() -> None:
     assert trace.jobs[1].arrived_at == 6 * SECOND
 
 
-def test_types_a_cluster_lacks_are_forgotten_when_it_is_named() -> None:
+def test_gpu_types_that_the_cluster_lacks_are_dropped() -> None:
     trace = load_trace(SAMPLES / "openb.csv", cluster_types=["V100M32"])
     jobs = {job.id: job for job in trace.jobs}
     assert jobs["openb-pod-0009"].shape.types == ("V100M32",)

@@ -32,7 +32,7 @@ def test_openb_and_its_cluster() -> None:
     trace = load_trace("openb")
     told = describe(trace)
     assert told.jobs == 8_151
-    assert trace.notes == ("1 rows dropped: deleted when it began",)
+    assert trace.notes == ("1 rows dropped: deleted when it started",)
     assert (told.sizes[0], told.shared) == (1_088, 3_077)
     assert 8 * MINUTE < told.durations[0.5] < 9 * MINUTE
     cluster = load_cluster("openb")

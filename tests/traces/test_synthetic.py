@@ -72,7 +72,7 @@ def test_pai_shares_gpus(traces: dict[str, Trace]) -> None:
 
 
 @pytest.mark.parametrize("like", GENERATORS)
-def test_the_load_is_what_was_asked_for(like: str, traces: dict[str, Trace]) -> None:
+def test_the_offered_load_is_as_requested(like: str, traces: dict[str, Trace]) -> None:
     assert describe(traces[like], gpus=6_496).load == pytest.approx(0.9, rel=1e-3)
     small = generate(like, jobs=2_000, gpus=16, load=0.5, seed=1)
     assert describe(small, gpus=16).load == pytest.approx(0.5, rel=1e-3)
@@ -106,7 +106,7 @@ def test_a_generated_trace_reads_back(tmp_path: Path) -> None:
     assert len(generate("philly", 1, 1, 0.9).jobs) == 1
 
 
-def test_what_cannot_be_generated() -> None:
+def test_invalid_arguments_of_the_generator() -> None:
     with pytest.raises(UnknownName, match="no generator is named 'phily'; did you mean philly"):
         generate("phily", 1, 1, 1)
     for jobs, gpus, load in ((0, 1, 0.9), (1, 0, 0.9), (1, 1, 0.0), (1, 1, float("nan"))):

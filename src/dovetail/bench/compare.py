@@ -1,9 +1,9 @@
-"""Policies against each other: a grid of runs over policies and seeds, one process for each core.
+"""Comparisons of policies: a grid of runs over policies and seeds, one process for each core.
 
-Over seeds a figure is its mean, with a 95 % interval of Student's t: mean ± t(0.975, n-1) s / sqrt(n), s the
-standard deviation over the n seeds. It says how well the mean over traces like this one is known.
-Who is best is judged in pairs, for all policies ran the same traces: another policy is *level* with the best
-in a column if the interval of the difference between the two, seed by seed, holds zero.
+Over several seeds a figure is the mean with its 95 % confidence interval by Student's t:
+mean ± t(0.975, n-1) s / sqrt(n), where s is the standard deviation over the n seeds. All policies run the
+same traces, so differences are paired: a policy is *level* with the best one in a column if the confidence
+interval of their difference, seed by seed, contains zero.
 """
 
 from __future__ import annotations
@@ -15,42 +15,30 @@ import os
 import signal
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import ForkProcess
 from typing import Any
 
-from dovetail.bench.figures import Figures, Sampler, figures, sampler, shown_jobs
+from dovetail.bench.chart_data import ChartData, chart_data, shown_jobs
+from dovetail.bench.fragmentation import Sampler, sampler
 from dovetail.bench.metrics import Metrics, metrics
+from dovetail.bench.policy_choice import PolicyChoice
 from dovetail.bench.resample import Source
 from dovetail.core.core import Core, Step
 from dovetail.model.cluster import Cluster
 from dovetail.model.errors import DovetailError, InputError
 from dovetail.model.job import Job
 from dovetail.model.units import WHOLE
-from dovetail.policies.table import POLICIES
+from dovetail.policies.registry import POLICIES
 from dovetail.sim.run import Run, run
 
-# Student's t at 0.975 for 1 to 30 degrees of freedom; beyond, 1.96 + 2.4/df is right to three figures.
+# Student's t at 0.975 for 1 to 30 degrees of freedom; beyond, 1.96 + 2.4/df is right to three digits.
 _T = (
     *(12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228),
     *(2.201, 2.179, 2.160, 2.145, 2.131, 2.120, 2.110, 2.101, 2.093, 2.086),
     *(2.080, 2.074, 2.069, 2.064, 2.060, 2.056, 2.052, 2.048, 2.045, 2.042),
 )
-
-
-@dataclass(frozen=True, slots=True)
-class Entrant:
-    """A policy with its options, as it stands in tables."""
-
-    policy: str
-    options: Mapping[str, Any] = field(default_factory=dict)
-    typed: Mapping[str, str] = field(default_factory=dict)  # the options as the user wrote them
-
-    @property
-    def label(self) -> str:
-        said = self.typed or self.options
-        return " ".join([self.policy, *(f"{name}={value}" for name, value in said.items())])
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,14 +48,14 @@ class Result:
     label: str
     seed: int
     metrics: Metrics
-    figures: Figures | None = None
+    charts: ChartData | None = None
     stalled: tuple[str, ...] = ()
-    stalled_gpus: int = 0  # that they hold
+    stalled_gpus: int = 0  # held by stalled jobs
 
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """A mean over seeds and half the width of its 95 % interval; None for a single seed."""
+    """A mean over seeds, and half the width of its 95 % interval (None for a single seed)."""
 
     mean: float
     half: float | None = None
@@ -81,7 +69,7 @@ class Column:
     title: str
     unit: str  # time | share | count | plain
     read: Callable[[Metrics], float | None]
-    low: bool = True  # less is better
+    low: bool = True  # a lower value is better
 
 
 COLUMNS = (
@@ -89,6 +77,7 @@ COLUMNS = (
     Column("jct_p50", "p50 completion", "time", lambda m: m.jct.p50),
     Column("jct_p99", "p99 completion", "time", lambda m: m.jct.p99),
     Column("wait_mean", "mean waiting", "time", lambda m: m.wait.mean),
+    Column("first_start_mean", "mean first start", "time", lambda m: m.first_start.mean),
     Column("makespan", "makespan", "time", lambda m: m.makespan),
     Column("utilization", "in use", "share", lambda m: m.utilization, low=False),
     Column("preemptions", "preemptions", "count", lambda m: m.preemptions),
@@ -108,10 +97,10 @@ MORE_COLUMNS = (
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """The runs of a grid, and who did best."""
+    """The runs of a grid, and the best policies."""
 
     trace: str
-    cluster: str  # as it was asked for
+    cluster: str  # as the user wrote it
     gpus: int
     varies: str
     labels: tuple[str, ...]
@@ -119,7 +108,7 @@ class Comparison:
     results: Mapping[str, tuple[Result, ...]]  # by label, in the order of the seeds
 
     def values(self, label: str, column: Column) -> list[float] | None:
-        """A figure seed by seed; None where it does not exist."""
+        """The values of a figure, seed by seed; None if a run lacks the figure."""
         found = [column.read(result.metrics) for result in self.results[label]]
         values = [value for value in found if value is not None]
         return values if values and len(values) == len(found) else None
@@ -129,9 +118,9 @@ class Comparison:
         return None if values is None else interval(values)
 
     def best(self, column: Column) -> frozenset[str]:
-        """Those with the best mean; nobody where all are equal or only one runs.
+        """The policies with the best mean; empty if all are equal or there is only one policy.
 
-        Who left jobs unfinished is no candidate: what it did finish may well be the easy part.
+        A policy that left jobs unfinished is no candidate: the jobs it finished may be the easy ones.
         """
         means = {
             label: found.mean
@@ -144,7 +133,7 @@ class Comparison:
         return frozenset(label for label, mean in means.items() if mean == least)
 
     def level(self, column: Column) -> frozenset[str]:
-        """Those whose difference from the best may be chance; nobody with a single seed."""
+        """The policies without a significant difference from the best; empty for a single seed."""
         best = self.best(column)
         if not best or self.seeds < 2:
             return frozenset()
@@ -160,7 +149,7 @@ class Comparison:
         return frozenset(found)
 
     def whole(self, label: str) -> bool:
-        """Whether every job came to an end, in all its runs."""
+        """Whether every job ended, in all runs of this policy."""
         return not any(result.stalled or result.metrics.waiting for result in self.results[label])
 
     def first(self, label: str) -> Result:
@@ -190,7 +179,7 @@ Progress = Callable[[str, int, float], None]  # of one run: label, seed, share o
 def compared(
     source: Source,
     cluster: Cluster,
-    entrants: Sequence[Entrant],
+    choices: Sequence[PolicyChoice],
     *,
     described: str = "",
     seeds: int = 1,
@@ -199,24 +188,24 @@ def compared(
     prepare: Callable[[list[Job]], list[Job]] | None = None,
     progress: Progress | None = None,
 ) -> Comparison:
-    """Every entrant on every seed's trace.
+    """Run every policy on the trace of every seed.
 
-    `prepare` is applied to the jobs of each seed (fewer of them, dearer restarts ...); `draw` keeps what a
-    report needs of seed 0.
+    `prepare` is applied to the jobs of each seed (to take fewer jobs, or to set restart costs); `draw` keeps
+    the chart data of seed 0 for a report.
     """
-    cells = [(entrant, seed) for seed in range(seeds) for entrant in entrants]
+    cells = [(choice, seed) for seed in range(seeds) for choice in choices]
 
-    def work(cell: tuple[Entrant, int], tell: Callable[[float], None] | None) -> Result:
-        entrant, seed = cell
+    def work(cell: tuple[PolicyChoice, int], tell: Callable[[float], None] | None) -> Result:
+        choice, seed = cell
         jobs = source.jobs(seed)
         if prepare:
             jobs = prepare(jobs)
-        return judged(entrant, jobs, cluster, seed=seed, draw=draw and seed == 0, tell=tell)
+        return measured_run(choice, jobs, cluster, seed=seed, draw=draw and seed == 0, tell=tell)
 
     found: dict[tuple[str, int], Result] = {}
     for result in _mapped(work, cells, workers or os.cpu_count() or 1, progress):
         found[result.label, result.seed] = result
-    labels = tuple(entrant.label for entrant in entrants)
+    labels = tuple(choice.label for choice in choices)
     return Comparison(
         trace=source.name,
         cluster=described or f"{cluster.gpus} GPUs",
@@ -228,8 +217,8 @@ def compared(
     )
 
 
-def judged(
-    entrant: Entrant,
+def measured_run(
+    choice: PolicyChoice,
     jobs: list[Job],
     cluster: Cluster,
     *,
@@ -237,44 +226,26 @@ def judged(
     draw: bool = False,
     tell: Callable[[float], None] | None = None,
 ) -> Result:
-    """One run and what it was worth."""
+    """Run one policy and compute its metrics."""
     look = sampler(jobs) if draw else None
-    witness = Witness()
     made = run(
-        Told(jobs, tell) if tell else jobs,
+        WithProgress(jobs, tell) if tell else jobs,
         cluster,
-        POLICIES.make(entrant.policy, **entrant.options),
-        name=entrant.policy,
+        POLICIES.make(choice.policy, **choice.options),
+        name=choice.policy,
         seed=seed,
-        options=entrant.options,
+        options=choice.options,
         trace=draw,
-        on_step=watching(witness.watch, look.watch if look else None),
+        on_step=look.watch if look else None,
     )
-    return result_of(made, entrant.label, witness, look)
+    return result_of(made, choice.label, look)
 
 
 Hook = Callable[[Core, Step], None]
 
 
-class Witness:
-    """Remembers the core of a run, to ask it at the end who holds what."""
-
-    __slots__ = ("core",)
-
-    def __init__(self) -> None:
-        self.core: Core | None = None
-
-    def watch(self, core: Core, step: Step) -> None:
-        self.core = core
-
-    def held(self, jobs: Sequence[str]) -> int:
-        """GPUs that these jobs hold, parts of one counted whole."""
-        running = self.core.running if self.core is not None else {}
-        return -(-sum(running[job].held for job in jobs if job in running) // WHOLE)
-
-
 def watching(*hooks: Hook | None) -> Hook | None:
-    """One hook that calls all that are there."""
+    """One hook that calls all hooks that are not None."""
     there = [hook for hook in hooks if hook is not None]
     if len(there) < 2:
         return there[0] if there else None
@@ -286,22 +257,22 @@ def watching(*hooks: Hook | None) -> Hook | None:
     return watch
 
 
-def result_of(made: Run, label: str, witness: Witness, look: Sampler | None = None) -> Result:
-    """What is kept of a run; with a sampler that watched it, also what a report draws."""
-    drawn = None if look is None else figures(made, shown_jobs(made.jobs.job, made.cluster), look)
+def result_of(made: Run, label: str, look: Sampler | None = None) -> Result:
+    """The result of a run; with a sampler that watched the run, also its chart data."""
+    drawn = None if look is None else chart_data(made, shown_jobs(made.jobs.job, made.cluster), look)
     shares = (look.fragmentation, look.stranded(made.cluster.gpus)) if look else (None, None)
     return Result(
         label=label,
         seed=made.seed,
         metrics=metrics(made, *shares),
-        figures=drawn,
+        charts=drawn,
         stalled=tuple(made.stalled),
-        stalled_gpus=witness.held(made.stalled),
+        stalled_gpus=-(-made.stalled_load // WHOLE),
     )
 
 
-class Told(Sequence[Job]):
-    """Jobs that tell how far they have been read, a hundred times in all."""
+class WithProgress(Sequence[Job]):
+    """Jobs that report how many of them have been read, about a hundred times."""
 
     def __init__(self, jobs: Sequence[Job], tell: Callable[[float], None]) -> None:
         self._jobs = jobs
@@ -322,16 +293,16 @@ class Told(Sequence[Job]):
 
 # --- over processes --------------------------------------------------------------------------------
 
-_Work = Callable[[tuple[Entrant, int], Callable[[float], None] | None], Result]
+_Work = Callable[[tuple[PolicyChoice, int], Callable[[float], None] | None], Result]
 
 
 def _mapped(
-    work: _Work, cells: Sequence[tuple[Entrant, int]], workers: int, progress: Progress | None
+    work: _Work, cells: Sequence[tuple[PolicyChoice, int]], workers: int, progress: Progress | None
 ) -> Iterator[Result]:
-    """The result of each cell, as they come.
+    """Run each cell of the grid; yields results as they arrive.
 
-    Each cell has a process of its own, forked: the trace is read once and shared. A process that dies (out of
-    memory, say) is noticed. Where there is no fork the cells run one by one, here.
+    Each cell has its own forked process, so the trace is read once and shared. A process that dies (out of
+    memory, say) is an error. On systems without fork the cells run one after another in this process.
     """
     if min(workers, len(cells)) < 2 or "fork" not in multiprocessing.get_all_start_methods():
         for cell in cells:
@@ -343,9 +314,9 @@ def _mapped(
         return
     context = multiprocessing.get_context("fork")
     gc.collect()
-    gc.freeze()  # a child that looked for garbage among the shared jobs would copy them all
+    gc.freeze()  # a garbage collection in a child would copy the memory of all shared jobs
     left = deque(cells)
-    live: dict[Connection, tuple[ForkProcess, tuple[Entrant, int]]] = {}
+    live: dict[Connection, tuple[ForkProcess, tuple[PolicyChoice, int]]] = {}
     try:
         while left or live:
             while left and len(live) < workers:
@@ -390,15 +361,15 @@ def _mapped(
             process.join()
 
 
-def _teller(progress: Progress | None, cell: tuple[Entrant, int]) -> Callable[[float], None] | None:
+def _teller(progress: Progress | None, cell: tuple[PolicyChoice, int]) -> Callable[[float], None] | None:
     if progress is None:
         return None
     return lambda share: progress(cell[0].label, cell[1], share)
 
 
-def _answer(work: _Work, cell: tuple[Entrant, int], pipe: Connection, talk: bool) -> None:
-    """In the child: do the work and send what comes of it."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent hears it and ends us
+def _answer(work: _Work, cell: tuple[PolicyChoice, int], pipe: Connection, talk: bool) -> None:
+    """In the child process: do the work and send the result."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent handles ^C and terminates its children
     try:
         pipe.send(("done", work(cell, (lambda share: pipe.send(("at", share))) if talk else None)))
     except InputError as error:

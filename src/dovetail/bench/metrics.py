@@ -1,28 +1,29 @@
-"""What a run was worth, in numbers.
+"""The metrics of a run.
 
-Times are seconds here. JCT is from arrival to finish, of the jobs that finished; waiting is from arrival to
-the first start, of those that started. Percentiles interpolate linearly between neighbours, so that p50 is
-the median as everybody computes it.
+Times are seconds. JCT is the time from arrival to finish, of the jobs that finished. Waiting is the time in
+which a job could run and did not, after preemptions too, up to its end or the last instant of the run; see
+`model/waiting.py`. The time to first start is a figure of its own, of the jobs that started. Percentiles
+interpolate linearly between neighbours, so that p50 is the usual median.
 
 Fairness
-    *rho*, a job's finish-time fairness (Mahajan et al., "Themis", NSDI 2020): its JCT over the time it would
-    have taken alone on a 1/n share of the cluster, n being the number of jobs in the system averaged over its
-    stay (as Gavel and Shockwave do). With G GPUs in all and g asked for, that time is work * max(1, g n / G):
-    a job on fewer GPUs than it asked for is taken to slow down in proportion. Above 1 it was treated worse.
+    *rho* is the finish-time fairness of a job (Mahajan et al., "Themis", NSDI 2020): its JCT over the time it
+    would take alone on a 1/n share of the cluster. n is the number of jobs in the system, averaged over the
+    stay of the job (as in Gavel and Shockwave). With G GPUs in the cluster and g requested, that time is
+    work * max(1, g n / G): the speed is taken to be proportional to the GPUs. Above 1 the job did worse.
 
-    *due* to a tenant at a moment is its weighted max-min share of the GPUs, capped by what its jobs in the
-    system ask for. The stay of the run is cut into 500 stretches of equal length and everything is averaged
-    within each; only those in which more is asked for than there is count, for without contention nobody can
-    be wronged. The *share error* is the part of what was due that its owners did not hold (0: all got their
-    due). *Jain* is Jain's index over the tenants' service received over service due (1: all alike). A job is
-    taken to hold its GPUs evenly between its first start and its finish: exact unless it was stopped.
+    The GPUs *due* to a tenant are its weighted max-min share, capped by the requests of its jobs in the
+    system. The run is cut into 500 time bins of equal length, and everything is averaged within each. Only
+    bins with more requests than GPUs count, because without contention no tenant is treated unfairly. The
+    *share error* is the part of the GPUs due that the tenants did not hold (0: all held what was due). *Jain*
+    is Jain's index over service received / service due of the tenants (1: all equal). A job is taken to hold
+    its GPUs evenly between its first start and its finish, which is exact unless it was preempted.
 
-Cost and energy are those of all nodes from the first arrival to the last event; each device in use adds its
-node's `gpu_watts`, at the average of the nodes by GPUs.
+Cost and energy are those of all nodes from the first arrival to the last event. Each device in use adds the
+average `gpu_watts` of the cluster's GPUs.
 
-Fragmentation (after Weng et al., "Beware of fragmentation", ATC 2023): of the free GPUs, the share that a
-waiting job could not use where they are, averaged over the jobs that wait; see `figures.Sampler`. A policy
-that starts whatever fits leaves none but such, hence *stranded*: the same of all GPUs.
+Fragmentation (after Weng et al., "Beware of fragmentation", ATC 2023) is the share of the free GPUs that a
+waiting job cannot use, averaged over the waiting jobs; see `bench/fragmentation.py`. A policy that starts
+every job that fits leaves only such GPUs free. Hence *stranded*: the same number as a share of all GPUs.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ STRETCHES = 500
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """How a quantity is spread over jobs; all zero where there are none."""
+    """Mean, percentiles and maximum over jobs; all zero if there are none."""
 
     mean: float
     p50: float
@@ -67,12 +68,13 @@ class Group:
     finished: int
     jct: Spread
     wait: Spread
-    gpu_hours: float  # asked for: work x GPUs
+    first_start: Spread
+    gpu_hours: float  # requested: work x GPUs
 
 
 @dataclass(frozen=True, slots=True)
 class Fairness:
-    """How evenly jobs and tenants were treated; None where it cannot be said."""
+    """Fairness between jobs and between tenants; None where it is undefined."""
 
     rho: Spread
     jain: float | None
@@ -90,6 +92,7 @@ class Metrics:
     finished: int
     jct: Spread
     wait: Spread
+    first_start: Spread
     makespan: float
     utilization: float
     preemptions: int
@@ -98,7 +101,7 @@ class Metrics:
     cpu_seconds: float
     simulated: float  # from the first arrival to the last event
     by_size: tuple[Group, ...]
-    by_tenant: tuple[Group, ...]  # those with most work first
+    by_tenant: tuple[Group, ...]  # the tenant with most work first
     fairness: Fairness
     deadlines: int
     missed: int
@@ -106,7 +109,7 @@ class Metrics:
     energy_kwh: float | None
     fragmentation: float | None
     stranded: float | None
-    failed: int  # ended otherwise than well
+    failed: int  # ended without finishing
     waiting: int  # never ended
 
     def as_json(self) -> dict[str, Any]:
@@ -128,7 +131,7 @@ class _Table:
 
 def metrics(run: Run, fragmentation: float | None = None, stranded: float | None = None) -> Metrics:
     """The summary of a run. A million jobs take two or three seconds."""
-    import numpy as np  # noqa: PLC0415  (those who only ask for help need not wait for it)
+    import numpy as np  # noqa: PLC0415  (not needed for --help)
 
     jobs = run.jobs
     table = _Table(
@@ -143,7 +146,8 @@ def metrics(run: Run, fragmentation: float | None = None, stranded: float | None
     submit, start, finish = table.submit, table.start, table.finish
     done, started = finish != NEVER, start != NEVER
     jct: Reals = (finish - submit) / SECOND
-    wait: Reals = (start - submit) / SECOND
+    wait: Reals = jobs.wait(run.until) / SECOND
+    first_start: Reals = jobs.first_start / SECOND
     service: Reals = table.work * table.gpus / HOUR
 
     def group(name: str, here: Flags) -> Group:
@@ -152,7 +156,8 @@ def metrics(run: Run, fragmentation: float | None = None, stranded: float | None
             int(here.sum()),
             int((here & done).sum()),
             spread(jct[here & done]),
-            spread(wait[here & started]),
+            spread(wait[here]),
+            spread(first_start[here & started]),
             float(service[here].sum()),
         )
 
@@ -173,9 +178,10 @@ def metrics(run: Run, fragmentation: float | None = None, stranded: float | None
         jobs=len(submit),
         finished=finished,
         jct=spread(jct[done]),
-        wait=spread(wait[started]),
+        wait=spread(wait),
+        first_start=spread(first_start[started]),
         makespan=float(finish.max() - began) / SECOND if finished else 0.0,
-        utilization=run.busy / (span * run.cluster.gpus * WHOLE) if span and run.cluster.gpus else 0.0,
+        utilization=utilization(run.busy, span, run.cluster.gpus) or 0.0,
         preemptions=run.preemptions,
         lost_gpu_seconds=run.lost / WHOLE / SECOND,
         decisions=run.decisions,
@@ -193,6 +199,14 @@ def metrics(run: Run, fragmentation: float | None = None, stranded: float | None
         failed=len(jobs.end),
         waiting=len(run.waiting),
     )
+
+
+def utilization(held: int, span: int, gpus: int) -> float | None:
+    """The part of the GPU time that was held: milli-GPUs times a time, of the GPUs times the whole time.
+
+    None if there was no GPU or no time.
+    """
+    return held / (span * gpus * WHOLE) if span > 0 and gpus else None
 
 
 def spread(values: Reals) -> Spread:
@@ -223,7 +237,7 @@ def _size_class(np: Any, gpus: Wholes) -> Wholes:
 
 
 def _codes(np: Any, names: Sequence[str]) -> tuple[list[str], Wholes]:
-    """Each different name once, and for every row the place of its name."""
+    """The distinct names, and for every row the index of its name."""
     known = {name: code for code, name in enumerate(dict.fromkeys(names))}
     return list(known), np.fromiter(map(known.__getitem__, names), np.int64, len(names))
 
@@ -237,7 +251,7 @@ def _bill(cluster: Cluster, hours: float, busy_gpu_hours: float) -> tuple[float 
 
 
 def _rho(np: Any, table: _Table, total: int) -> Spread:
-    """Finish-time fairness; see the head of this file."""
+    """Finish-time fairness; see the top of this file."""
     submit, done = table.submit, table.finish != NEVER
     if not done.any() or not total:
         return Spread(0.0, 0.0, 0.0, 0.0, 0.0)
@@ -251,7 +265,7 @@ def _rho(np: Any, table: _Table, total: int) -> Spread:
 
 
 def _area(np: Any, moments: Wholes, at: Wholes, weights: Reals | None = None) -> Reals:
-    """Integral up to `at` of how many (or how much weight) of the sorted moments have passed."""
+    """Integral up to `at` of the number (or weight) of the sorted moments that have passed."""
     weight = np.ones(len(moments)) if weights is None else weights
     before = np.searchsorted(moments, at)
     # offsets from the first moment keep the sums small enough for doubles
@@ -265,7 +279,7 @@ def _area(np: Any, moments: Wholes, at: Wholes, weights: Reals | None = None) ->
 def _shares(
     np: Any, run: Run, table: _Table, names: list[str], tenants: Wholes
 ) -> tuple[float | None, float | None]:
-    """Jain's index over tenants and the share error; None where nobody competes."""
+    """Jain's index over tenants and the share error; None without contention between tenants."""
     first = int(table.submit.min()) if len(names) > 1 else run.until
     if run.until <= first or not run.cluster.gpus:
         return None, None
@@ -276,7 +290,7 @@ def _shares(
     rate = table.gpus * table.executed / np.maximum(end - began, 1)
 
     def over(here: Flags, since: Wholes, until: Wholes, weight: Reals) -> Reals:
-        """Average in each stretch of the weight present between `since` and `until`."""
+        """Average in each time bin of the weight present between `since` and `until`."""
         total = np.zeros(len(edges))
         for moments, sign in ((since[here], 1.0), (until[here], -1.0)):
             order = np.argsort(moments, kind="stable")
@@ -302,13 +316,13 @@ def _shares(
 
 
 def water_filled(np: Any, asked: Reals, weights: Reals, total: float) -> Reals:
-    """The weighted max-min share of each row in each column: nobody gets more than it asks for."""
+    """The weighted max-min share of each row in each column; no row gets more than it asks for."""
     level = asked / weights[:, None]
     order = np.argsort(level, axis=0, kind="stable")
     sorted_level = np.take_along_axis(level, order, axis=0)
     sorted_asked = np.take_along_axis(asked, order, axis=0)
     sorted_weight = weights[order]
-    # were the water to stop at the k-th lowest level: those below have all they ask, the rest that level
+    # if the water stops at the k-th lowest level, rows below get their request, the others that level
     below = np.cumsum(sorted_asked, axis=0) - sorted_asked
     above = np.cumsum(sorted_weight[::-1], axis=0)[::-1]
     dry = below + sorted_level * above > total

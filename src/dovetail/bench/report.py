@@ -1,8 +1,7 @@
-"""One HTML file that shows a comparison: nothing is fetched, everything is inside.
+"""A comparison as one self-contained HTML file.
 
-Charts are SVG drawn here, so that the page says the same without scripts; a few lines of script add a
-reading under the pointer and let a policy be hidden. Names from traces are other people's words: every
-text goes through `esc` on its way in.
+Charts are SVG made here, so that the page works without scripts; a short script shows the values under the
+pointer and can hide policies. Names from traces are untrusted: every text is escaped with `esc`.
 """
 
 from __future__ import annotations
@@ -16,33 +15,34 @@ from html import escape as esc
 from importlib.resources import files
 
 from dovetail import __version__
+from dovetail.bench.chart_data import ChartData, Row
 from dovetail.bench.compare import COLUMNS, MORE_COLUMNS, Column, Comparison
-from dovetail.bench.figures import Figures, Row
 from dovetail.bench.metrics import Group
 from dovetail.model.units import SECOND, spoken
 
-COLOURS = 8  # in the style sheet; more policies than that are dashed
+COLOURS = 8  # in the style sheet; further policies have dashed lines
 MOST_GROUPS = 25
 HOUR = 3_600.0
 
 _MEASURED = (
     ("completion", "from a job's arrival to its finish, of the jobs that finished"),
-    ("waiting", "from arrival to the first start"),
+    ("waiting", "time in which a job could run and did not, after preemptions too, until it ended"),
+    ("first start", "time from a job's arrival to its first start, of the jobs that started"),
     ("makespan", "from the first arrival to the last finish"),
-    ("in use", "GPU time held over GPU time there was, from the first arrival to the last event"),
+    ("in use", "GPU time held over GPU time available, from the first arrival to the last event"),
     ("GPU-hours lost", "held without lasting work: saving, restoring, work since the last checkpoint"),
     (
         "finish-time rho",
         "completion over the time on an isolated 1/n share of the cluster, n being the jobs in the system "
-        "averaged over the job's stay; above 1 it was treated worse than that",
+        "averaged over the job's stay; above 1 the job did worse than that",
     ),
     (
         "Jain's index",
-        "over the tenants' service received against service due (weighted max-min share while more is asked "
-        "for than there is); 1 is even",
+        "over service received / service due of the tenants (weighted max-min share while requests exceed "
+        "the GPUs); 1 is even",
     ),
-    ("share error", "the part of what was due that its owners did not hold"),
-    ("GPUs stranded", "of all GPUs, those free that a waiting job could not use where they are"),
+    ("share error", "the part of the GPUs due to tenants that they did not hold"),
+    ("GPUs stranded", "the share of all GPUs that is free, but that a waiting job cannot use"),
     ("±", "half of the 95 % interval (Student's t) of the mean over the seeds"),
 )
 
@@ -59,10 +59,10 @@ def answer(found: Comparison) -> str:
         )
     whole = [label for label in found.labels if found.whole(label)]
     if not whole:
-        return "no policy brought every job to an end"
+        return "no policy finished every job"
     means = {label: means[label] for label in whole}
     if len(whole) == 1:
-        return f"only {whole[0]} brought every job to an end: mean completion {_said(means[whole[0]])}"
+        return f"only {whole[0]} finished every job: mean completion {_said(means[whole[0]])}"
     best = [label for label in found.labels if label in found.best(column)]
     if not best:
         return f"all have the same mean completion time, {_said(next(iter(means.values()), 0.0))}"
@@ -76,7 +76,7 @@ def answer(found: Comparison) -> str:
         gap = f"{ratio:.3g} times as long" if ratio >= 1.5 else f"{100 * (ratio - 1):.2g} % longer"
         text += f"; {worst} takes {gap}"
     if level := [label for label in found.labels if label in found.level(column)]:
-        text += f" ({found.seeds} seeds do not tell it apart from {' and '.join(level)})"
+        text += f" ({found.seeds} seeds show no significant difference from {' and '.join(level)})"
     return text
 
 
@@ -88,7 +88,7 @@ def rendered(found: Comparison) -> str:
     facts = [f"{jobs:,} jobs", f"{found.gpus:,} GPUs ({found.cluster})"]
     if found.seeds > 1:
         facts.append(f"{found.seeds} seeds: {found.varies}; charts and tables below the first show seed 0")
-    drawn = [(label, found.first(label).figures) for label in found.labels]
+    drawn = [(label, found.first(label).charts) for label in found.labels]
     shown = [(label, figures) for label, figures in drawn if figures is not None]
     parts = [
         f"<h1>{esc(title)}</h1>",
@@ -130,7 +130,7 @@ def _said(seconds: float) -> str:
 
 
 def _unbroken(text: str) -> str:
-    """A number and its unit stay on one line."""
+    """Keep a number and its unit on one line."""
     return re.sub(r"(\d) (?=(?:h|min|s|ms|d|%|times)\b|%)", "\\1\u00a0", text)
 
 
@@ -141,14 +141,12 @@ def _warnings(found: Comparison) -> Iterable[str]:
         if result.stalled:
             named = ", ".join(result.stalled[:5]) + (" ..." if len(result.stalled) > 5 else "")
             text = (
-                f"{label} came to a deadlock: {len(result.stalled):,} jobs ({named}) held GPUs to the end "
-                "and made no progress. It is left out when the best are marked."
+                f"{label} deadlocked: {len(result.stalled):,} jobs ({named}) held GPUs to the end "
+                "and made no progress. It is not a candidate for the best."
             )
             yield f'<p class="warning" role="note">{esc(text)}</p>'
         elif metrics.waiting:
-            text = (
-                f"{label} left {metrics.waiting:,} jobs unfinished. It is left out when the best are marked."
-            )
+            text = f"{label} left {metrics.waiting:,} jobs unfinished. It is not a candidate for the best."
             yield f'<p class="warning" role="note">{esc(text)}</p>'
 
 
@@ -158,7 +156,7 @@ def _warnings(found: Comparison) -> Iterable[str]:
 def _table(
     caption: str, head: Sequence[str], rows: Iterable[Sequence[str]], *, groups: str = "", note: str = ""
 ) -> str:
-    """A table of ready-made cells; the first cell of a row is its head."""
+    """A table of HTML cells; the first cell of a row is its heading."""
     heads = "".join(f'<th scope="col">{cell}</th>' for cell in head)
     body = "\n".join(
         f'<tr><th scope="row">{row[0]}</th>' + "".join(f"<td>{cell}</td>" for cell in row[1:]) + "</tr>"
@@ -172,7 +170,7 @@ def _table(
 
 
 def _key(number: int) -> str:
-    """The sample of a policy's line, beside its name."""
+    """A sample of the line of a policy, beside its name."""
     return (
         f'<svg class="key" viewBox="0 0 22 8" aria-hidden="true">'
         f'<path class="line {_pen(number)}" d="M1 4H21"/></svg>'
@@ -184,7 +182,7 @@ def _pen(number: int) -> str:
 
 
 def _scaled(found: Comparison, column: Column) -> tuple[float, str]:
-    """What a column is divided by, and its unit."""
+    """The divisor of a column, and its unit."""
     if column.unit == "share":
         return 0.01, "%"
     if column.unit != "time":
@@ -227,7 +225,7 @@ def _compared(found: Comparison, caption: str, columns: Sequence[Column], note: 
             if label in best[at]:
                 text = f'<strong class="best">{text}<span class="mark" title="best"> ★</span></strong>'
             elif label in level[at]:
-                text += '<span class="mark" title="not told apart from the best"> ≈</span>'
+                text += '<span class="mark" title="no significant difference from the best"> ≈</span>'
             cells.append(text)
         rows.append(cells)
     return _table(caption, head, rows, note=note)
@@ -238,7 +236,9 @@ def _summary(found: Comparison) -> str:
     if len(found.labels) > 1:
         told = "★ best of its column"
         if found.seeds > 1:
-            told += " · ≈ not told apart from the best (pairs, 95 %) · ± 95 % interval of the mean"
+            told += (
+                " · ≈ no significant difference from the best (paired, 95 %) · ± 95 % interval of the mean"
+            )
         note = f'<p class="facts">{told}</p>'
     return _compared(found, "Summary", COLUMNS, note)
 
@@ -310,7 +310,7 @@ def _measured() -> str:
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """From values to places on the paper."""
+    """Maps values to positions in the drawing."""
 
     low: float
     high: float
@@ -329,7 +329,7 @@ class Scale:
 
 @dataclass(frozen=True, slots=True)
 class Axis:
-    """Ticks with their words, and a title."""
+    """Ticks with their labels, and a title."""
 
     scale: Scale
     ticks: Sequence[tuple[float, str]]
@@ -352,7 +352,7 @@ def _legend(labels: Sequence[str]) -> str:
     return f'<div class="legend" role="group" aria-label="Show or hide policies">{buttons}</div>'
 
 
-def _charts(shown: Sequence[tuple[str, Figures]]) -> str:
+def _charts(shown: Sequence[tuple[str, ChartData]]) -> str:
     if not shown:
         return ""
     charts = [_cdf(shown), _over_time(shown, "GPUs in use", lambda f: f.in_use, share=True)]
@@ -362,7 +362,7 @@ def _charts(shown: Sequence[tuple[str, Figures]]) -> str:
     return f'<div class="charts">{"".join(chart for chart in charts if chart)}</div>'
 
 
-def _cdf(shown: Sequence[tuple[str, Figures]]) -> str:
+def _cdf(shown: Sequence[tuple[str, ChartData]]) -> str:
     times = [time for _, figures in shown for time, _ in figures.cdf]
     if not times:
         return ""
@@ -377,7 +377,7 @@ def _cdf(shown: Sequence[tuple[str, Figures]]) -> str:
     ]
     return _chart(
         "Completion times",
-        "Share of the jobs that were done within a time; further left and higher is better.",
+        "Share of the jobs that finished within a time; further left and higher is better.",
         Axis(x, ticks, "completion time, log scale"),
         Axis(_share_scale(), _SHARES, ""),
         lines,
@@ -403,7 +403,7 @@ def _time_axis(high: float) -> Axis:
 
 
 def _round_ticks(high: float, wanted: int = 6) -> list[float]:
-    """About so many round numbers from 0 up to the highest."""
+    """About `wanted` round numbers from 0 to `high`."""
     if high <= 0:
         return [0.0]
     rough = high / wanted
@@ -413,7 +413,11 @@ def _round_ticks(high: float, wanted: int = 6) -> list[float]:
 
 
 def _over_time(
-    shown: Sequence[tuple[str, Figures]], title: str, read: Callable[[Figures], list[float]], *, share: bool
+    shown: Sequence[tuple[str, ChartData]],
+    title: str,
+    read: Callable[[ChartData], list[float]],
+    *,
+    share: bool,
 ) -> str:
     lines = []
     for label, figures in shown:
@@ -424,23 +428,23 @@ def _over_time(
         return ""
     if share:
         y = Axis(_share_scale(), _SHARES, "")
-        told = "Share of the cluster's GPUs that jobs hold, averaged over each of 240 stretches."
+        told = "Share of the cluster's GPUs that jobs hold, averaged over 240 time bins."
     else:
         most = max((value for _, points in lines for _, value in points), default=0.0) or 1.0
         ticks = [(at, f"{at:,.0f}" if most >= 5 else f"{at:g}") for at in _round_ticks(most, 4)]
         y = Axis(Scale(0.0, most * 1.03, _HEIGHT - _BOTTOM, _TOP), ticks, "")
-        told = "Jobs in the queue, averaged over each of 240 stretches; lower is better."
+        told = "Jobs in the queue, averaged over 240 time bins; lower is better."
     return _chart(title, told, _time_axis(high), y, lines, kind="span|share" if share else "span|count")
 
 
-def _stranded(shown: Sequence[tuple[str, Figures]]) -> str:
+def _stranded(shown: Sequence[tuple[str, ChartData]]) -> str:
     high = max((figures.edges[-1] for _, figures in shown if figures.edges), default=0.0)
     lines = [(label, figures.stranded) for label, figures in shown]
     most = max(max((share for _, points in lines for _, share in points), default=0.0), 0.01)
     ticks = [(at / 100, f"{at:g} %") for at in _round_ticks(100 * most, 4)]
     return _chart(
         "GPUs stranded",
-        "Share of the GPUs that are free, but of no use to the waiting jobs where they are.",
+        "Share of the GPUs that is free, but that the waiting jobs cannot use.",
         _time_axis(high),
         Axis(Scale(0.0, most * 1.03, _HEIGHT - _BOTTOM, _TOP), ticks, ""),
         lines,
@@ -469,7 +473,7 @@ def _chart(
     for at, word in x.ticks:
         place = x.scale(at)
         parts.append(f'<path class="tick" d="M{place:.1f} {bottom:g}v4"/>')
-        if place - last >= 44:  # words must not run into each other
+        if place - last >= 44:  # labels must not overlap
             parts.append(f'<text x="{place:.1f}" y="{bottom + 17:g}" text-anchor="middle">{esc(word)}</text>')
             last = place
     parts.append(f'<path class="base" d="M{_LEFT:g} {bottom:g}H{right:g}"/>')
@@ -510,7 +514,7 @@ def _short(value: float) -> float:
 
 
 def _json(value: object) -> str:
-    """JSON that cannot end the script it stands in."""
+    """JSON that cannot end the script element around it."""
     text = json.dumps(value, separators=(",", ":"))
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 
@@ -521,7 +525,7 @@ _ROW, _NAMES = 13.0, 150.0
 _GANTT_WIDTH = 1_120.0
 
 
-def _gantts(shown: Sequence[tuple[str, Figures]], jobs: int) -> str:
+def _gantts(shown: Sequence[tuple[str, ChartData]], jobs: int) -> str:
     """The same jobs under each policy, one chart at a time."""
     drawn = [(label, figures) for label, figures in shown if figures.rows]
     if not drawn:
@@ -531,7 +535,7 @@ def _gantts(shown: Sequence[tuple[str, Figures]], jobs: int) -> str:
     ends = sorted(row.finish for _, figures in drawn for row in figures.rows if row.finish is not None)
     if not ends:
         return ""
-    # a few jobs that last for weeks would squeeze all others into a hair's breadth
+    # a few jobs that run for weeks would squeeze all others
     high = ends[-1] if len(ends) < 12 else min(ends[-1], max(ends[int(0.85 * len(ends))], low + 1.0) * 1.02)
     inputs, charts = [], []
     for number, (label, figures) in enumerate(drawn):
@@ -542,11 +546,9 @@ def _gantts(shown: Sequence[tuple[str, Figures]], jobs: int) -> str:
         )
         charts.append(_gantt(number, label, figures, low, high))
     which = f"all {jobs:,} jobs" if len(rows) == jobs else f"{len(rows):,} of the {jobs:,} jobs"
-    told = (
-        f"What became of {which}: a thin line while a job waits, a bar while it holds GPUs, darker for more."
-    )
+    told = f"Shows {which}: a thin line while a job waits, a bar while it runs, darker for more GPUs."
     if len(rows) < jobs:
-        told += " They are taken evenly over the time in which the queue builds up."
+        told += " They are an even sample of the time in which the queue builds up."
     if high < ends[-1]:
         told += " Later times are cut off."
     return (
@@ -555,7 +557,7 @@ def _gantts(shown: Sequence[tuple[str, Figures]], jobs: int) -> str:
     )
 
 
-def _gantt(number: int, label: str, figures: Figures, low: float, high: float) -> str:
+def _gantt(number: int, label: str, figures: ChartData, low: float, high: float) -> str:
     rows = figures.rows
     height = 22 + _ROW * len(rows) + 34
     bottom = 22 + _ROW * len(rows)
@@ -571,7 +573,7 @@ def _gantt(number: int, label: str, figures: Figures, low: float, high: float) -
         parts.append(f'<text x="{place:.1f}" y="{bottom + 14:g}" text-anchor="middle">{at:g}</text>')
     parts.append(
         f'<text class="title" x="{_GANTT_WIDTH / 2:g}" y="{bottom + 30:g}" text-anchor="middle">'
-        f"{unit} since the first of these arrived</text>"
+        f"{unit} since the first of these jobs arrived</text>"
     )
     most = max((row.gpus for row in rows), default=1)
     for at, row in enumerate(rows):
@@ -602,9 +604,8 @@ def _gantt(number: int, label: str, figures: Figures, low: float, high: float) -
 def _waiting_line(at: int, row: Row, x: Scale, high: float) -> str:
     middle = 22 + _ROW * at + _ROW / 2
     end = row.finish if row.finish is not None else high
-    wait = row.start if row.start is not None else high
     name = row.job if len(row.job) <= 18 else f"{row.job[:8]}…{row.job[-9:]}"
-    title = f"{row.job}: {row.gpus} GPUs, waited {_said(wait - row.submit)}"
+    title = f"{row.job}: {row.gpus} GPUs, waited {_said(row.wait)}"
     if row.finish is not None:
         title += f", done after {_said(row.finish - row.submit)}"
     return (

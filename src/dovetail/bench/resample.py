@@ -1,15 +1,15 @@
-"""Where the traces of a comparison come from, one for each seed.
+"""The traces of a comparison, one for each seed.
 
-A replay of a given trace has no chance in it, so a seed must change the trace or it changes nothing. Seed 0
-is the trace as it is. Every other seed is a *block bootstrap* of it (Künsch 1989): the trace is cut into days
-from its first arrival, and as many days are drawn with replacement and put one after another. Jobs keep their
-time of day and their neighbours, so bursts, arrays and daily rhythm survive. A trace of three weeks or more
-draws each day among those of the same weekday; one shorter than a fortnight is cut into fourteen equal
-parts instead of days; jobs that all arrive at once are drawn one by one.
+The replay of a given trace is deterministic, so a seed has to change the trace. Seed 0 is the trace itself.
+Every other seed is a *block bootstrap* of it (Künsch 1989): the trace is cut into days from its first
+arrival, and as many days are drawn with replacement and joined. Jobs keep their time of day and their
+neighbours, so bursts, arrays and the daily pattern survive. In a trace of three weeks or more each day is
+drawn among those of the same weekday. A trace shorter than two weeks is cut into fourteen equal parts instead
+of days. Jobs that all arrive at once are drawn one by one.
 
 A generated trace is generated again with the seed.
 
-All policies see the same trace for the same seed: differences between them are differences of pairs.
+All policies see the same trace for the same seed, so their differences are paired.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ class Source(Protocol):
     @property
     def name(self) -> str: ...
     @property
-    def varies(self) -> str: ...  # what a seed changes, for a person to read
+    def varies(self) -> str: ...  # what a seed changes, as a sentence
     def jobs(self, seed: int) -> list[Job]: ...
 
 
 @dataclass(frozen=True, slots=True)
 class Given:
-    """One trace, and its days drawn anew."""
+    """One trace, and bootstrap samples of its days."""
 
     trace: Trace
 
@@ -52,7 +52,7 @@ class Given:
         jobs = self.trace.jobs
         days = jobs and jobs[-1].arrived_at - jobs[0].arrived_at >= FORTNIGHT * DAY
         parts = "days" if days else "parts (fourteen of equal length)"
-        return f"seed 0 is the trace itself, the others draw its {parts} anew with replacement"
+        return f"seed 0 is the trace itself, the others resample its {parts} with replacement"
 
     def jobs(self, seed: int) -> list[Job]:
         return resampled(self.trace.jobs, seed)
@@ -60,7 +60,7 @@ class Given:
 
 @dataclass(frozen=True, slots=True)
 class Generated:
-    """A made-up trace, made up anew."""
+    """A generated trace, generated again for each seed."""
 
     like: str
     count: int
@@ -73,14 +73,14 @@ class Generated:
 
     @property
     def varies(self) -> str:
-        return "the trace is generated anew for each seed"
+        return "the trace is generated again for each seed"
 
     def jobs(self, seed: int) -> list[Job]:
         return generate(self.like, self.count, self.gpus, self.load, seed).jobs
 
 
 def resampled(jobs: list[Job], seed: int) -> list[Job]:
-    """The jobs of a trace with its days drawn anew; seed 0 draws nothing."""
+    """A bootstrap sample of the days of a trace; seed 0 is the trace itself."""
     if seed == 0 or not jobs:
         return jobs
     first = jobs[0].arrived_at

@@ -1,4 +1,4 @@
-"""`python -m dovetail.cli` is the command too, where its script is not on the path."""
+"""`python -m dovetail.cli` runs the command where its script is not on the PATH."""
 
 from __future__ import annotations
 

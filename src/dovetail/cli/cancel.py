@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from dovetail.cli.live import StateOption, TasksOption, connected, job_id, told_states
+from dovetail.cli.connection import StateOption, TasksOption, connected, job_id, told_states
 from dovetail.cli.outputs import count, plainly, say
 from dovetail.model.errors import InputError
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from dovetail.client.client import Client
 
 BATCH = 1_000  # ids in one request
-FEW = 20  # each of so many gets a line of its own
+FEW = 20  # up to this many jobs, each gets a line of its own
 
 
 def cancel(
@@ -33,7 +33,7 @@ def cancel(
 ) -> None:
     """Cancel jobs.
 
-    Those that run are told to stop and have their grace; those that wait leave the queue; those that have
+    Running jobs are told to stop and have their grace period. Waiting jobs leave the queue. Jobs that have
     ended stay as they are.
 
     \b
@@ -43,9 +43,9 @@ def cancel(
     """
     ids = list(dict.fromkeys(job_id(job) for job in jobs or ()))
     if sum((bool(ids), mine, user is not None)) != 1:
-        raise InputError("cancel what? give ids, or --mine, or --user NAME, and only one of these")
+        raise InputError("give job ids, or --mine, or --user NAME, and only one of these")
     if tasks is not None and len(ids) != 1:
-        raise InputError(f"--array {plainly(tasks)} of which array? give one id")
+        raise InputError(f"--array {plainly(tasks)} needs exactly one array id")
     with connected(state) as client:
         if mine:
             say(f"{count(client.cancel(mine=True), 'job')} cancelled")
@@ -57,7 +57,7 @@ def cancel(
 
 
 def _named(client: Client, ids: list[str], tasks: str | None) -> None:
-    """All that are there; those that are not are told at the end, and make it a wrong question."""
+    """Cancel the jobs that exist; ids that do not exist are reported at the end, with exit code 2."""
     if len(ids) > FEW:
         done, unknown = _many(client, ids)
         say(f"{count(done, 'job')} cancelled")
@@ -72,14 +72,14 @@ def _named(client: Client, ids: list[str], tasks: str | None) -> None:
 
 
 def _many(client: Client, ids: list[str]) -> tuple[int, list[str]]:
-    """How many were cancelled, and which are not there."""
+    """The number of cancelled jobs, and the ids that do not exist."""
     answers = [client.cancel_many(*ids[at : at + BATCH]) for at in range(0, len(ids), BATCH)]
     missing = [str(id) for answer in answers for id in answer.get("missing") or ()]
     return sum(int(answer["count"]) for answer in answers), missing
 
 
 def _one(client: Client, id: str, tasks: str | None) -> str | None:
-    """What became of it; None if there is no such job."""
+    """The outcome as a sentence; None if there is no such job."""
     from dovetail.client.connection import Refused
 
     try:

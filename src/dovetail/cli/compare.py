@@ -22,7 +22,8 @@ from dovetail.cli.inputs import (
 )
 
 if TYPE_CHECKING:
-    from dovetail.bench.compare import Column, Comparison, Entrant, Progress
+    from dovetail.bench.compare import Column, Comparison, Progress
+    from dovetail.bench.policy_choice import PolicyChoice
 
 
 def compare(
@@ -36,7 +37,7 @@ def compare(
         ),
     ],
     seeds: Annotated[
-        int, typer.Option(min=1, metavar="N", help="How many traces; all but the first drawn anew.")
+        int, typer.Option(min=1, metavar="N", help="Number of traces; all but the first are resampled.")
     ] = 1,
     report: Annotated[
         Path | None, typer.Option(metavar="FILE.html", help="Charts and tables.", show_default=False)
@@ -52,7 +53,8 @@ def compare(
     restart_cost: RestartOption = None,
     drop_unfit: DropOption = False,
     workers: Annotated[
-        int | None, typer.Option(min=1, metavar="N", help="Processes; one for each core if not said.")
+        int | None,
+        typer.Option(min=1, metavar="N", help="Number of processes; by default one for each core."),
     ] = None,
     throughputs: ThroughputsOption = None,
     like: LikeOption = None,
@@ -61,9 +63,9 @@ def compare(
 ) -> None:
     """Run several policies on one trace and mark the best.
 
-    With --seeds, figures are means over traces with their 95 % intervals. Seed 0 is the trace as it is;
-    the others draw its days anew with replacement (a block bootstrap). A trace made up with --like is
-    made up anew for each seed.
+    With --seeds, figures are means over several traces, with 95 % confidence intervals. Seed 0 is the trace
+    itself; every other seed resamples its days with replacement (a block bootstrap). A trace generated with
+    --like is generated again for each seed.
 
     \b
     dovetail compare philly --cluster 52x8 --policies fifo,sjf,srtf --report report.html
@@ -71,11 +73,11 @@ def compare(
     dovetail compare --like philly --jobs 5000 --load 0.9 --cluster 8x8 --policies sjf,srtf --seeds 5
     """
     from dovetail.bench.compare import compared
-    from dovetail.cli.inputs import read_entrants, read_question
+    from dovetail.cli.inputs import read_policy_choices, read_question
     from dovetail.cli.outputs import check_writable, note, print_json, written
 
     check_writable(report)
-    entrants = read_entrants(policies, settings or ())
+    choices = read_policy_choices(policies, settings or ())
     question = read_question(
         trace,
         cluster,
@@ -89,11 +91,11 @@ def compare(
     )
     for told in question.notes:
         note(told)
-    with _progress(entrants, seeds) as progress:
+    with _progress(choices, seeds) as progress:
         found = compared(
             question.source,
             question.cluster,
-            entrants,
+            choices,
             described=question.described,
             seeds=seeds,
             draw=report is not None,
@@ -120,8 +122,8 @@ def compare(
 
 
 @contextmanager
-def _progress(entrants: list[Entrant], seeds: int) -> Iterator[Progress | None]:
-    """A bar on a terminal, nothing elsewhere. It has no thread of its own: the runs fork."""
+def _progress(choices: list[PolicyChoice], seeds: int) -> Iterator[Progress | None]:
+    """A progress bar, on a terminal only. It uses no thread, because the runs fork."""
     import sys
     import time
 
@@ -131,7 +133,7 @@ def _progress(entrants: list[Entrant], seeds: int) -> Iterator[Progress | None]:
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-    total = len(entrants) * seeds
+    total = len(choices) * seeds
     shares: dict[tuple[str, int], float] = {}
     bar = Progress(
         TextColumn("{task.description}"),
@@ -223,18 +225,18 @@ def _print(found: Comparison, report: Path | None) -> None:
     say(aligned([[cells[0], *(f"{cell} " for cell in cells[1:])] for cells in top] + rows))
     say()
     if len(found.labels) > 1:
-        level = "   ~ not told apart from the best (pairs, 95 %)" if found.seeds > 1 else ""
+        level = "   ~ no significant difference from the best (paired, 95 %)" if found.seeds > 1 else ""
         say(f"* best of its column{level}")
     if found.seeds > 1:
         say(found.varies)
     if report is not None:
-        say(f"look at it:  {report}")
+        say(f"report:  {report}")
     else:
-        say("look closer:  --report report.html draws it")
+        say("more:  --report report.html draws charts")
 
 
 def _unit(found: Comparison, column: Column) -> tuple[float, str]:
-    """What a column is divided by, and how its head says so."""
+    """The divisor of a column, and the unit in its heading."""
     from dovetail.cli.outputs import unit_for
 
     if column.unit == "share":

@@ -21,12 +21,12 @@ def explain(
     journal: JournalArgument,
     job: Annotated[str, typer.Argument(metavar="JOB", help="The job's id.", show_default=False)],
     at: Annotated[
-        int | None, typer.Option(metavar="N", min=1, help="At this step only.", show_default=False)
+        int | None, typer.Option(metavar="N", min=1, help="Only at this step.", show_default=False)
     ] = None,
 ) -> None:
     """Say why a job waited, each time the reason changed.
 
-    The run is played again, and at each step the policy itself is asked what it would need.
+    The run is replayed, and at each step the policy itself says what keeps the job from starting.
 
     \b
     dovetail explain run.jsonl train-17
@@ -41,15 +41,18 @@ def explain(
 
         when = "" if at is None else f" at step {at}"
         raise JournalError(f"{journal}: job {job!r} neither waited nor ran{when}; leave out --at to see when")
-    arrived = found[0][1]
-    begun = next((now for _, now, reason in found if reason.word == "Running"), None)
+    waits = [reason.word != "Running" for _, _, reason in found]
     if at is not None:
         say(_named(found[0][2]))
-    elif begun is None:
+    elif all(waits):
         say(f"{job} never started; its last reason was {found[-1][2].word}")
     else:
-        words = dict.fromkeys(reason.word for _, now, reason in found if now < begun)
-        say(f"{job} waited {spoken(begun - arrived)}" + (f": {', '.join(words)}" if words else ""))
+        nexts = (now for _, now, _ in found[1:])
+        spans = [(now, then, reason.word) for then, (_, now, reason) in zip(nexts, found, strict=False)]
+        waited = sum(then - now for now, then, word in spans if word != "Running")
+        words = dict.fromkeys(reason.word for _, _, reason in found if reason.word != "Running")
+        again = " and still waits at the end of the journal" if waits[-1] else ""
+        say(f"{job} waited {spoken(waited)}{again}" + (f": {', '.join(words)}" if words else ""))
     say()
     rows = [["step", "time", "reason", ""]]
     rows += [[str(number), spoken(now), reason.word, reason.sentence] for number, now, reason in found]
@@ -60,7 +63,7 @@ def explain(
 
 def maker(header: Header) -> Policy:
     """The policy that wrote a journal."""
-    from dovetail.policies.table import POLICIES
+    from dovetail.policies.registry import POLICIES
 
     return POLICIES.make(header.policy, **header.options)
 

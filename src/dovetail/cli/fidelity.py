@@ -12,7 +12,7 @@ import typer
 from dovetail.cli.inputs import DropOption, HeadOption, JobsOption, LikeOption, LoadOption
 
 if TYPE_CHECKING:
-    from dovetail.bench.compare import Entrant
+    from dovetail.bench.policy_choice import PolicyChoice
     from dovetail.control.fidelity import Fidelity
     from dovetail.model.job import Job
 
@@ -28,21 +28,19 @@ def fidelity(
         str | None,
         typer.Argument(
             metavar="WORKLOAD",
-            help="A trace as simulate takes it; 55 mixed jobs if left out.",
+            help="A trace, as for simulate; by default 55 mixed jobs.",
             show_default=False,
         ),
     ] = None,
     *,
     virtual: Annotated[
         str,
-        typer.Option(
-            "--virtual", "--cluster", metavar="SPEC", help="The GPUs to pretend: 4x8:A100,2x4:V100."
-        ),
+        typer.Option("--virtual", "--cluster", metavar="SPEC", help="Virtual GPUs: 4x8:A100,2x4:V100."),
     ] = "5x4:A100",
     policies: Annotated[
         str | None,
         typer.Option(
-            metavar="NAMES", help=f"Separated by commas; {DEFAULT_POLICIES} if left out.", show_default=False
+            metavar="NAMES", help=f"Separated by commas; by default {DEFAULT_POLICIES}.", show_default=False
         ),
     ] = None,
     policy: Annotated[
@@ -58,10 +56,12 @@ def fidelity(
         ),
     ] = None,
     time_scale: Annotated[
-        float, typer.Option(metavar="X", help="Let time run X times as fast live; fewer is more faithful.")
+        float,
+        typer.Option(metavar="X", help="Run X times as fast as real time; a smaller X is more accurate."),
     ] = 60.0,
     jobs_out: Annotated[
-        Path | None, typer.Option(metavar="FILE.csv", help="Both sides of each job.", show_default=False)
+        Path | None,
+        typer.Option(metavar="FILE.csv", help="Live and simulated figures of each job.", show_default=False),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
     head: HeadOption = None,
@@ -70,10 +70,10 @@ def fidelity(
     jobs: JobsOption = 60,
     load: LoadOption = 0.9,
 ) -> None:
-    """Run jobs live on virtual GPUs and in the simulator, and compare when each was done.
+    """Run jobs live on virtual GPUs and in the simulator, and compare their completion times.
 
-    Live, each job is a real process that sleeps for as long as it would train, and saves when it is told to
-    stop. All policies are played at once, each on a plane of its own.
+    In the live run each job is a real process that sleeps for as long as it would train, and saves a
+    checkpoint when it is preempted. All policies run at the same time, each on its own plane.
 
     \b
     dovetail fidelity
@@ -87,41 +87,39 @@ def fidelity(
 
     check_writable(jobs_out)
     if not 0 < time_scale < float("inf"):
-        raise BadOption(f"a time scale of {time_scale:g} does not do; give one above 0")
-    entrants = _entrants(policies, policy, settings or [])
+        raise BadOption(f"a time scale of {time_scale:g} is not valid; give a number above 0")
+    choices = _choices(policies, policy, settings or [])
     listed = _jobs(workload, virtual, like=like, jobs=jobs, load=load, head=head, drop_unfit=drop_unfit)
     entries, notes = entries_of(listed, virtual, time_scale)
     for told in notes:
         note(told)
-    spans = [
-        simulated(entries, virtual, e.policy, e.options).makespan / SECOND / time_scale for e in entrants
-    ]
+    spans = [simulated(entries, virtual, e.policy, e.options).makespan / SECOND / time_scale for e in choices]
     if (longest := max(spans)) > LONG:
-        note(f"this takes {spoken(round(longest) * SECOND)} of real time; a larger --time-scale takes less")
-    with _progress(len(listed) * len(entrants)) as progress:
-        found = _played(listed, entrants, virtual, time_scale, progress)
+        note(f"this takes {spoken(round(longest) * SECOND)} of real time; a larger --time-scale shortens it")
+    with _progress(len(listed) * len(choices)) as progress:
+        found = _played(listed, choices, virtual, time_scale, progress)
     if jobs_out is not None:
         _write(found, jobs_out)
     if as_json:
         played = [
             {"policy": e.policy, "options": e.options, **_as_json(f)}
-            for e, f in zip(entrants, found, strict=True)
+            for e, f in zip(choices, found, strict=True)
         ]
         print_json({"time_scale": time_scale, "cluster": virtual, "policies": played})
     else:
         _print(found, jobs_out)
 
 
-def _entrants(policies: str | None, policy: str | None, settings: list[str]) -> list[Entrant]:
-    from dovetail.bench.entrants import read_entrant
-    from dovetail.cli.inputs import read_entrants, read_settings
+def _choices(policies: str | None, policy: str | None, settings: list[str]) -> list[PolicyChoice]:
+    from dovetail.bench.policy_choice import read_policy_choice
+    from dovetail.cli.inputs import read_policy_choices, read_settings
     from dovetail.model.errors import InputError
 
     if policy is not None:
         if policies is not None:
-            raise InputError("both --policy and --policies were given; leave one out")
-        return [read_entrant(policy, read_settings(settings))]
-    return read_entrants(policies or DEFAULT_POLICIES, settings)
+            raise InputError("--policy and --policies exclude each other; give one of them")
+        return [read_policy_choice(policy, read_settings(settings))]
+    return read_policy_choices(policies or DEFAULT_POLICIES, settings)
 
 
 def _jobs(
@@ -134,7 +132,7 @@ def _jobs(
     head: int | None,
     drop_unfit: bool,
 ) -> list[Job]:
-    """The jobs of a trace, or our own."""
+    """The jobs of a trace, or the default workload."""
     from dovetail.cli.inputs import read_question
     from dovetail.cli.outputs import note
     from dovetail.control.fidelity import mixed_workload
@@ -159,12 +157,12 @@ def _jobs(
 
 def _played(
     listed: Sequence[Job],
-    entrants: Sequence[Entrant],
+    choices: Sequence[PolicyChoice],
     virtual: str,
     scale: float,
     progress: Callable[[str], Tell] | None,
 ) -> list[Fidelity]:
-    """All policies at once: their jobs sleep, so they are not in each other's way."""
+    """Run all policies at the same time: their jobs only sleep, so they do not disturb each other."""
     import threading
     from concurrent.futures import ThreadPoolExecutor
 
@@ -172,28 +170,28 @@ def _played(
 
     cancelled = threading.Event()
 
-    def play(entrant: Entrant) -> Fidelity:
+    def play(choice: PolicyChoice) -> Fidelity:
         try:
             return live.fidelity(
                 listed,
-                entrant.policy,
-                entrant.options,
-                label=entrant.label,
+                choice.policy,
+                choice.options,
+                label=choice.label,
                 cluster=virtual,
                 scale=scale,
-                progress=progress(entrant.label) if progress else None,
+                progress=progress(choice.label) if progress else None,
                 cancelled=cancelled,
             )
         except BaseException:
-            cancelled.set()  # the others need not go on
+            cancelled.set()  # stop the other policies
             raise
 
-    with ThreadPoolExecutor(len(entrants)) as pool:
+    with ThreadPoolExecutor(len(choices)) as pool:
         try:
-            played = [pool.submit(play, entrant) for entrant in entrants]
+            played = [pool.submit(play, choice) for choice in choices]
             errors = [error for future in played if (error := future.exception()) is not None]
             for error in sorted(errors, key=lambda error: isinstance(error, live.Cancelled)):
-                raise error  # the one that came first; the others are only its consequence
+                raise error  # the first error; the later ones follow from it
             return [future.result() for future in played]
         except BaseException:
             cancelled.set()
@@ -202,7 +200,7 @@ def _played(
 
 @contextmanager
 def _progress(total: int) -> Iterator[Callable[[str], Tell] | None]:
-    """A bar on a terminal, nothing elsewhere."""
+    """A progress bar, on a terminal only."""
     import sys
 
     if not sys.stderr.isatty():
@@ -219,13 +217,13 @@ def _progress(total: int) -> Iterator[Callable[[str], Tell] | None]:
         console=Console(stderr=True),
         transient=True,
     ) as bar:
-        task = bar.add_task(f"0 of {total} jobs are done live", total=total)
+        task = bar.add_task(f"0 of {total} jobs have ended live", total=total)
 
         def of(label: str) -> Tell:
             def tell(done: int, _: int) -> None:
                 over[label] = done
                 count = sum(over.values())
-                bar.update(task, completed=count, description=f"{count} of {total} jobs are done live")
+                bar.update(task, completed=count, description=f"{count} of {total} jobs have ended live")
 
             return tell
 
@@ -250,7 +248,7 @@ def _print(found: Sequence[Fidelity], jobs_out: Path | None) -> None:
     say()
     size, unit = unit_for(min(one.live for one in found))
     listed = range(len(found[0].pairs))
-    if len(listed) > MOST_SHOWN:  # those that differ most, in order of arrival
+    if len(listed) > MOST_SHOWN:  # the jobs that differ most, in order of arrival
         far = sorted(listed, key=lambda row: -max(abs(one.pairs[row].difference) for one in found))
         shown: Sequence[int] = sorted(far[:20])
     else:
@@ -268,7 +266,7 @@ def _print(found: Sequence[Fidelity], jobs_out: Path | None) -> None:
         rows.append(cells)
     say(aligned(rows))
     if len(shown) < len(listed):
-        say(f"  the {len(shown)} of {len(listed):,} that differ most")
+        say(f"  the {len(shown)} of {len(listed):,} jobs that differ most")
     say()
     beyond = sum(len(one.beyond()) for one in found)
     limits = f"means within {MEAN_WITHIN:.0%}, every job within {JOB_WITHIN:.0%}".replace("%", " %")
@@ -279,7 +277,7 @@ def _print(found: Sequence[Fidelity], jobs_out: Path | None) -> None:
         if live_stops or simulated_stops:
             say(f"{one.label}: {count(live_stops, 'preemption')} live, {simulated_stops:,} simulated")
     if jobs_out is None:
-        say("look closer:  --jobs-out jobs.csv keeps both sides of each job")
+        say("every job:  --jobs-out jobs.csv writes live and simulated figures of each job")
 
 
 def _as_json(one: Fidelity) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""`dovetail gpus`: each device, its state, and which job has it."""
+"""`dovetail gpus`: each device, its state, and the jobs on it."""
 
 from __future__ import annotations
 
@@ -6,27 +6,18 @@ from typing import Annotated
 
 import typer
 
-from dovetail.cli.live import (
-    Column,
-    JsonOption,
-    OutputOption,
-    Raw,
-    StateOption,
-    connected,
-    plain,
-    print_items,
-    read_form,
-)
+from dovetail.cli.connection import StateOption, connected
 from dovetail.cli.outputs import count
+from dovetail.cli.tables import Column, JsonOption, OutputOption, Raw, plain, print_items, read_form
 
 
 def gpus(
-    free: Annotated[bool, typer.Option("--free", help="Only those that nobody uses.")] = False,
+    free: Annotated[bool, typer.Option("--free", help="Only GPUs without a job.")] = False,
     output: OutputOption = "",
     as_json: JsonOption = False,
     state: StateOption = None,
 ) -> None:
-    """List the GPUs and who uses them.
+    """List the GPUs and the jobs on them.
 
     \b
     dovetail gpus
@@ -50,7 +41,7 @@ def gpus(
 
 
 def _jobs(item: Raw, most: int) -> str:
-    """Several may share a device."""
+    """The jobs on a device; several jobs may share it."""
     jobs = [str(job) for job in item.get("jobs") or filter(None, (item.get("job"),))]
     others = max(0, len(jobs) - most) + int(item.get("others") or 0)
     parts = [",".join(jobs[:most])] if jobs else []
@@ -59,7 +50,7 @@ def _jobs(item: Raw, most: int) -> str:
 
 
 def _used(item: Raw) -> float:
-    """The share that is used, from 0 to 1."""
+    """The used share of the device, from 0 to 1."""
     return float(item.get("used") or 0)
 
 

@@ -7,23 +7,11 @@ from typing import Annotated, Any
 
 import typer
 
-from dovetail.cli.live import (
-    Column,
-    JsonOption,
-    OutputOption,
-    Raw,
-    StateOption,
-    ago,
-    clock,
-    connected,
-    lasting,
-    plain,
-    print_items,
-    read_form,
-    read_moment,
-)
+from dovetail.cli.connection import StateOption, connected
 from dovetail.cli.outputs import count, figure, note, plainly
 from dovetail.cli.ps import gpus_text, where_or_why
+from dovetail.cli.tables import Column, JsonOption, OutputOption, Raw, plain, print_items, read_form
+from dovetail.cli.times import ago, clock, lasting, read_moment
 from dovetail.model.errors import InputError
 
 SinceOption = Annotated[
@@ -41,17 +29,17 @@ def history(
     until: UntilOption = None,
     mine: Annotated[bool, typer.Option("--mine", help="Only my jobs.")] = False,
     user: Annotated[
-        str | None, typer.Option("-u", "--user", metavar="NAME", help="Only of this user.")
+        str | None, typer.Option("-u", "--user", metavar="NAME", help="Only jobs of this user.")
     ] = None,
     tenant: Annotated[
-        str | None, typer.Option("-A", "--account", metavar="NAME", help="Only of this tenant.")
+        str | None, typer.Option("-A", "--account", metavar="NAME", help="Only jobs of this tenant.")
     ] = None,
-    limit: Annotated[int, typer.Option(metavar="N", min=1, max=100_000, help="At most so many.")] = 50,
+    limit: Annotated[int, typer.Option(metavar="N", min=1, max=100_000, help="Maximum number of jobs.")] = 50,
     output: OutputOption = "",
     as_json: JsonOption = False,
     state: StateOption = None,
 ) -> None:
-    """List jobs that have ended, the last first.
+    """List jobs that have ended, the latest first.
 
     \b
     dovetail history --since 1d
@@ -72,15 +60,15 @@ def history(
     foot = "sums by tenant, user or day:  dovetail report --by user"
     print_items(items, form, key="jobs", name="id", columns=COLUMNS, wide=WIDE, head=head, foot=foot)
     if more and not form.for_programs:
-        note(f"there are more; see them with --limit {10 * limit}")
+        note(f"there are more jobs; list them with --limit {10 * limit}")
 
 
 def _nothing(filters: Raw) -> str:
-    return "no such job has ended" if any(filters.values()) else "no job has ended"
+    return "no matching job has ended" if any(filters.values()) else "no job has ended"
 
 
 def read_period(since: str | None, until: str | None) -> dict[str, Any]:
-    """From when to when, in this order."""
+    """The two ends of a period, as the API takes them."""
     first, last = since and read_moment(since, "--since"), until and read_moment(until, "--until")
     if first and last and datetime.fromisoformat(first) > datetime.fromisoformat(last):
         raise InputError(f"--since {plainly(since or '')} is later than --until {plainly(until or '')}")
@@ -88,8 +76,8 @@ def read_period(since: str | None, until: str | None) -> dict[str, Any]:
 
 
 def _seconds(item: Raw, key: str, first: str, last: str) -> float | None:
-    """As the plane counts it; one that does not say so leaves two moments."""
-    from dovetail.client.client import moment
+    """The figure from the plane; an older plane gives only the two times it lies between."""
+    from dovetail.client.documents import moment
 
     if item.get(key) is not None:
         return float(item[key])

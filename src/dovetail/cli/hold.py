@@ -1,4 +1,4 @@
-"""`dovetail hold`, `release`, `requeue`, `priority`: jobs in the queue, and back to it."""
+"""`dovetail hold`, `release`, `requeue`, `priority`: change waiting jobs, or make running jobs wait again."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer.core import TyperCommand
 
-from dovetail.cli.live import (
+from dovetail.cli.connection import (
     JobArgument,
     JobsArgument,
     StateOption,
@@ -48,7 +48,7 @@ def release(jobs: JobsArgument, tasks: TasksOption = None, state: StateOption = 
 
 
 def requeue(jobs: JobsArgument, tasks: TasksOption = None, state: StateOption = None) -> None:
-    """Stop jobs that run and put them back into the queue.
+    """Stop running jobs and put them back into the queue.
 
     \b
     dovetail requeue k3v9q2
@@ -57,7 +57,7 @@ def requeue(jobs: JobsArgument, tasks: TasksOption = None, state: StateOption = 
 
 
 class WithNumber(TyperCommand):
-    """A verb that takes `-5` for a number and not for an option."""
+    """A command that reads `-5` as a number, not as an option."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         numbers = [word for word in args if re.fullmatch("-[0-9]+", word)]
@@ -87,7 +87,7 @@ def set_priority(
     except ValueError:
         if not value.isalpha():
             raise InputError(
-                f"{plainly(value)!r} is no priority; write a whole number, or low, normal, high or urgent"
+                f"{plainly(value)!r} is not a priority; give a whole number, or low, normal, high or urgent"
             ) from None
         wanted = value.lower()
     with connected(state) as client:
@@ -98,13 +98,13 @@ def set_priority(
 def _each(verb: str, jobs: list[str], tasks: str | None, state: str | None) -> None:
     ids = [job_id(job) for job in jobs]
     if tasks is not None and len(ids) != 1:
-        raise InputError(f"--array {tasks} of which array? give one id")
+        raise InputError(f"--array {tasks} needs exactly one array id")
     with connected(state) as client:
         say_each(ids, lambda id: _told(client, id, _acted(client, verb, id, tasks)))
 
 
 def _acted(client: Client, verb: str, id: str, tasks: str | None) -> Mapping[str, Any]:
-    """The job after it; one that nobody holds says what it waits for instead."""
+    """The job after the action; releasing a job that is not held is an error that says why it waits."""
     from dovetail.client.connection import Refused
 
     try:
@@ -115,7 +115,7 @@ def _acted(client: Client, verb: str, id: str, tasks: str | None) -> Mapping[str
             job = client.job_info(id)
             if job.state in ("held", "pending") and "states" not in job.raw:
                 raise InputError(
-                    f"nobody holds {id}, so there is nothing to release: {_lacks(client, id, job.reason)}"
+                    f"{id} is not held, so there is nothing to release: {_lacks(client, id, job.reason)}"
                 ) from None
         raise
 
@@ -124,8 +124,8 @@ def _told(client: Client, id: str, now: Mapping[str, Any]) -> str:
     if now.get("states"):
         return f"{id}: {told_states(now)}"
     state, reason = now.get("state", "changed"), str(now.get("reason") or "")
-    if state == "held" and reason not in HELD:  # let go, and yet not in the queue
-        return f"{id} is released, and waits for something else: {_lacks(client, id, reason)}"
+    if state == "held" and reason not in HELD:  # released, but not in the queue
+        return f"{id} is released, but still waits: {_lacks(client, id, reason)}"
     return f"{id} is {state}" + (f", {reason}" if reason else "")
 
 

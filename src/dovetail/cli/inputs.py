@@ -1,4 +1,4 @@
-"""What the verbs are asked, turned into values: traces, clusters, policies with options."""
+"""Reads the inputs of the commands: traces, clusters, policies with options."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import typer
 from dovetail.model.errors import BadOption, InputError, NeverFits
 
 if TYPE_CHECKING:
-    from dovetail.bench.compare import Entrant
+    from dovetail.bench.policy_choice import PolicyChoice
     from dovetail.bench.resample import Source
     from dovetail.model.cluster import Cluster
     from dovetail.model.job import Job, Shape
@@ -34,30 +34,36 @@ ClusterOption = Annotated[
     ),
 ]
 HeadOption = Annotated[
-    int | None, typer.Option(metavar="N", min=1, help="Take the first N jobs only.", show_default=False)
+    int | None, typer.Option(metavar="N", min=1, help="Use only the first N jobs.", show_default=False)
 ]
 DropOption = Annotated[
-    bool, typer.Option("--drop-unfit", help="Leave out the jobs that the cluster could never hold.")
+    bool, typer.Option("--drop-unfit", help="Drop jobs that can never fit on the cluster.")
 ]
 RestartOption = Annotated[
     float | None,
     typer.Option(
-        metavar="SECONDS", min=0.0, help="What a stopped job pays to come back.", show_default=False
+        metavar="SECONDS",
+        min=0.0,
+        help="Seconds that each restart of a preempted job takes.",
+        show_default=False,
     ),
 ]
 ThroughputsOption = Annotated[
     str | None,
     typer.Option(
         metavar="FILE",
-        help="Steps a second by GPU type, for a Gavel trace; gavel: those measured for its paper.",
+        help="Steps per second by GPU type, for a Gavel trace; gavel: the measurements of the paper.",
         show_default=False,
     ),
 ]
 LikeOption = Annotated[
-    str | None, typer.Option(metavar="KIND", help="Make up a trace like this one.", show_default=False)
+    str | None,
+    typer.Option(
+        metavar="KIND", help="Generate a trace like this published one: philly, itp, ...", show_default=False
+    ),
 ]
-JobsOption = Annotated[int, typer.Option("--jobs", metavar="N", min=1, help="How many jobs, with --like.")]
-LoadOption = Annotated[float, typer.Option(metavar="X", help="The load it offers, with --like.")]
+JobsOption = Annotated[int, typer.Option("--jobs", metavar="N", min=1, help="Number of jobs, with --like.")]
+LoadOption = Annotated[float, typer.Option(metavar="X", help="Offered load, with --like.")]
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +72,7 @@ class Question:
 
     source: Source
     cluster: Cluster
-    described: str  # the cluster, as it was asked for
+    described: str  # the cluster, as the user wrote it
     prepare: Callable[[list[Job]], list[Job]]
     notes: tuple[str, ...]
 
@@ -83,16 +89,20 @@ def read_question(
     restart_cost: float | None = None,
     throughputs: str | None = None,
 ) -> Question:
-    """The trace and the cluster that were named; a job that could never run is found before anything does."""
+    """Load the trace and the cluster. A job that can never fit is reported before anything runs."""
     from dovetail.bench.resample import Generated, Given
     from dovetail.cli.outputs import count
     from dovetail.traces import load_cluster
 
     if (trace is None) == (like is None):
         asked = "both a trace and --like" if trace else "no trace"
-        raise InputError(f"{asked} was named; give a file, a shipped name such as philly, or --like philly")
+        raise InputError(
+            f"{asked} was given; give a file, the name of a shipped trace such as philly, or --like philly"
+        )
     if like is not None and throughputs is not None:
-        raise InputError("--throughputs goes with a Gavel trace; one made up with --like has its durations")
+        raise InputError(
+            "--throughputs is for Gavel traces; a trace generated with --like has durations already"
+        )
     built = load_cluster(cluster)
     source: Source
     notes: list[str] = []
@@ -109,25 +119,25 @@ def read_question(
         if unfit:
             listed = [job for job in listed if not misfit(job)]
             them = "it" if len(unfit) == 1 else "them"
-            notes.append(f"{count(len(unfit), 'job')} left out: {cluster} could never hold {them}")
+            notes.append(f"{count(len(unfit), 'job')} dropped: {them} can never fit on {cluster}")
         if not listed:
-            raise NeverFits(f"{trace}: {cluster} could hold none of its jobs; give a larger cluster")
+            raise NeverFits(f"{trace}: none of its jobs fits on {cluster}; give a larger cluster")
         source = Given(replace(loaded, jobs=listed))
 
     def prepare(made: list[Job]) -> list[Job]:
         if like is not None:
             made = made[:head]
-            if any(map(misfit, made)):  # sizes are drawn by GPUs in all; nodes may still be too small
+            if any(map(misfit, made)):
                 made = [job for job in made if not misfit(job)]
-        return made if restart_cost is None else dearer(made, restart_cost)
+        return made if restart_cost is None else with_restart_cost(made, restart_cost)
 
     return Question(source, built, cluster, prepare, tuple(notes))
 
 
 def load_fitting(trace: str, cluster: Cluster, throughputs: str | None = None) -> Trace:
-    """A trace; a published one whose GPU types the cluster lacks takes any type, and says so.
+    """Load a trace. Jobs of a published trace take any GPU type, with a note, if the cluster lacks theirs.
 
-    In our own formats a type is meant as it stands, and so are those on which throughputs were measured.
+    In Dovetail's own formats a GPU type is binding, and so are types with measured throughputs.
     """
     from dovetail.traces import load_trace
     from dovetail.traces.formats import sniffed
@@ -142,13 +152,13 @@ def load_fitting(trace: str, cluster: Cluster, throughputs: str | None = None) -
     if throughputs is not None and (published or format):
         if format != "gavel":
             is_what = f"of the format {format}" if format else "a shipped trace"
-            raise InputError(f"--throughputs goes with a Gavel trace; {trace} is {is_what}: leave it out")
+            raise InputError(f"--throughputs is for Gavel traces; {trace} is {is_what}: leave it out")
         return load_trace(trace, throughputs=throughputs, types=types)
     return load_trace(trace, cluster_types=types) if published else load_trace(trace)
 
 
 def _misfit(cluster: Cluster) -> Callable[[Job], bool]:
-    """Whether a job would wait for ever; worked out once for each shape."""
+    """Whether a job can never fit on the cluster; computed once for each shape."""
     from dovetail.core.room import Room
 
     room, known = Room(cluster), dict[Any, bool]()
@@ -175,16 +185,16 @@ def _too_large(trace: str, unfit: list[Job], cluster: str, misfit: Callable[[Job
         asks += f" with {shape.cpus * shape.tasks / 1_000:g} cores and {shape.memory * shape.tasks:,} bytes"
     line = _line_of(trace, job.id)
     where = trace if line is None else f"{trace}, line {line}"
-    others = f" (and {len(unfit) - 1:,} other jobs are too large)" if len(unfit) > 1 else ""
+    others = f" ({len(unfit) - 1:,} other jobs are too large as well)" if len(unfit) > 1 else ""
     return (
-        f"{where}: job {job.id!r} asks for {asks}, which {cluster} could never hold{others}; "
-        "give a larger cluster, or leave such jobs out with --drop-unfit"
+        f"{where}: job {job.id!r} asks for {asks}, which can never fit on {cluster}{others}; "
+        "give a larger cluster, or drop such jobs with --drop-unfit"
     )
 
 
 def _line_of(trace: str, job_id: str) -> int | None:
-    """Where a job stands in a file of our own formats; only looked for to complain about it."""
-    from dovetail.traces.table import opened
+    """The line of a job in a Dovetail CSV or JSONL file, for error messages."""
+    from dovetail.traces.files import opened
 
     path = Path(trace)
     if not path.is_file():
@@ -207,12 +217,14 @@ def _line_of(trace: str, job_id: str) -> int | None:
     return None
 
 
-def dearer(jobs: Iterable[Job], restart_cost: float) -> list[Job]:
-    """The same jobs, each paying so many seconds whenever it comes back after a stop."""
+def with_restart_cost(jobs: Iterable[Job], restart_cost: float) -> list[Job]:
+    """The same jobs, with a restart that takes this many seconds."""
     from dovetail.model.job import Traits
     from dovetail.model.units import micros
 
-    known: dict[int, tuple[Traits, Traits]] = {}  # the key's owner too: an id is good while it lives
+    known: dict[
+        int, tuple[Traits, Traits]
+    ] = {}  # keeps the traits alive: an id() is valid only while its object lives
 
     def with_cost(traits: Traits) -> Traits:
         if id(traits) not in known:
@@ -227,22 +239,22 @@ def dearer(jobs: Iterable[Job], restart_cost: float) -> list[Job]:
 
 
 def read_settings(settings: Iterable[str]) -> dict[str, str]:
-    """`key=value` each; a dash in a key is an underscore."""
+    """Settings of the form `key=value`; a dash in a key is read as an underscore."""
     found: dict[str, str] = {}
     for setting in settings:
         key, equals, value = setting.partition("=")
         if not equals or not key.strip():
-            raise BadOption(f"--set {setting!r} sets nothing; write --set key=value")
+            raise BadOption(f"--set {setting!r} has no value; write --set key=value")
         found[key.strip().replace("-", "_")] = value.strip()
     return found
 
 
-def read_entrants(text: str, settings: Iterable[str] = ()) -> list[Entrant]:
+def read_policy_choices(text: str, settings: Iterable[str] = ()) -> list[PolicyChoice]:
     """`fifo,fifo:discipline=skip,srtf:cost=30:placement=scattered`, with `policy.key=value` settings.
 
-    A number after a comma goes on with the option before it: `tiresias-l:thresholds=100,1000`.
+    A number after a comma continues the option before it: `tiresias-l:thresholds=100,1000`.
     """
-    from dovetail.bench.entrants import read_entrant
+    from dovetail.bench.policy_choice import read_policy_choice
 
     parts: list[str] = []
     for part in (part.strip() for part in text.split(",")):
@@ -251,20 +263,22 @@ def read_entrants(text: str, settings: Iterable[str] = ()) -> list[Entrant]:
         elif part:
             parts.append(part)
     if not parts:
-        raise InputError("no policies were named; give --policies fifo,sjf,srtf")
+        raise InputError("no policy was given; give --policies fifo,sjf,srtf")
     names = {part.partition(":")[0].strip() for part in parts}
     shared: dict[str, dict[str, str]] = {}
     for setting in settings:
         name, dot, rest = setting.partition(".")
         if not dot or name not in names or "=" in name:
             among = f"one of {', '.join(sorted(names))}" if dot and "=" not in name else "policy.key=value"
-            raise BadOption(f"--set {setting!r} sets an option of no policy compared; write {among}")
+            raise BadOption(f"--set {setting!r} names none of the compared policies; write {among}")
         shared.setdefault(name, {}).update(read_settings([rest]))
-    entrants: list[Entrant] = []
+    choices: list[PolicyChoice] = []
     for part in parts:
         name, *inline = (piece.strip() for piece in part.split(":"))
-        entrant = read_entrant(name, {**shared.get(name, {}), **read_settings(inline)})
-        if any(entrant.label == other.label for other in entrants):
-            raise InputError(f"{entrant.label} was named twice; name each policy once, or with other options")
-        entrants.append(entrant)
-    return entrants
+        choice = read_policy_choice(name, {**shared.get(name, {}), **read_settings(inline)})
+        if any(choice.label == other.label for other in choices):
+            raise InputError(
+                f"{choice.label} was given twice; give each policy once, or with different options"
+            )
+        choices.append(choice)
+    return choices

@@ -1,4 +1,4 @@
-"""`dovetail logs`: what a job has printed."""
+"""`dovetail logs`: the output of a job."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dovetail.cli.live import JobArgument, StateOption, connected, job_id
+from dovetail.cli.connection import JobArgument, StateOption, connected, job_id
 from dovetail.model.errors import InputError
 
 if TYPE_CHECKING:
@@ -17,24 +17,28 @@ if TYPE_CHECKING:
 def logs(
     job: JobArgument,
     *,
-    follow: Annotated[bool, typer.Option("-f", "--follow", help="Until it ends.")] = False,
+    follow: Annotated[
+        bool, typer.Option("-f", "--follow", help="Follow the output until the job ends.")
+    ] = False,
     attempt: Annotated[
         int | None,
-        typer.Option(metavar="N", min=1, help="Of this attempt; else of the last.", show_default=False),
+        typer.Option(
+            metavar="N", min=1, help="Output of this attempt; by default the last.", show_default=False
+        ),
     ] = None,
     node: Annotated[
         str | None,
-        typer.Option(
-            "--node", "--rank", metavar="NAME", help="Of this node or rank only.", show_default=False
-        ),
+        typer.Option("--node", "--rank", metavar="NAME", help="Only this node or rank.", show_default=False),
     ] = None,
     tail: Annotated[
         int | None,
-        typer.Option("--tail", metavar="N", min=0, max=10_000, help="The last N lines.", show_default=False),
+        typer.Option(
+            "--tail", metavar="N", min=0, max=10_000, help="Only the last N lines.", show_default=False
+        ),
     ] = None,
     state: StateOption = None,
 ) -> None:
-    """Print what a job has printed.
+    """Print the output of a job.
 
     \b
     dovetail logs k3v9q2
@@ -44,7 +48,7 @@ def logs(
     with connected(state, patience=600.0 if follow else 10.0) as client:
         seen = client.job_info(id)
         if "states" in seen.raw:
-            raise InputError(f"{id} is an array; name one of its jobs, such as {id}_0")
+            raise InputError(f"{id} is an array; give one of its jobs, such as {id}_0")
         if not follow and not seen.attempt and attempt is None:
             raise InputError(f"{id} has not started yet ({seen.reason or seen.state}); see dovetail why {id}")
         if follow and node is None and seen.nodes > 1:
@@ -75,6 +79,6 @@ def _print_one(client: Client, id: str, attempt: int | None, node: str, tail: in
 
 
 def write(text: str) -> None:
-    """A job's own text, as it is: its colours and progress bars are meant for this terminal."""
+    """Write the output of a job unchanged: its colours and progress bars are meant for this terminal."""
     sys.stdout.write(text)
     sys.stdout.flush()

@@ -1,14 +1,15 @@
 """The command: `dovetail`, or `dove` for short.
 
-Each verb is a file of its own and imports what it needs when it runs, so that `--help` is quick. Here is
-what all of them share: how mistakes are told and with which exit code. 2 is a wrong question, 1 a failed run,
-130 an interruption.
+Each command is a file of its own and imports what it needs when it runs, so that `--help` is fast. This file
+holds what all commands share: error messages and exit codes. 2 is a usage error, 1 a failed run, 130 an
+interruption.
 """
 
 from __future__ import annotations
 
 import os
 import sys
+import traceback
 from collections.abc import Iterator, MutableMapping, Sequence
 from importlib import import_module
 from typing import Annotated, Any, NoReturn
@@ -17,9 +18,9 @@ import typer
 from typer.core import TyperGroup
 
 from dovetail import __version__
-from dovetail.model.errors import DovetailError, InputError
+from dovetail.model.errors import DovetailError, InputError, PolicyError
 
-# Where each verb stands, under the heading that the help puts it. One in brackets works but is not listed.
+# The module of each command, by its heading in the help. Commands in brackets work but are not listed.
 VERBS: dict[str, dict[str, str]] = {
     "Plane": {
         "up": "dovetail.cli.up:up",
@@ -71,7 +72,7 @@ _Misused: type[Exception] = next(c for c in typer.BadParameter.__mro__ if c.__na
 
 
 class Loaded(MutableMapping[str, Any]):
-    """The commands by name, each made when it is first asked for: a verb does not wait for the others."""
+    """The commands by name. Each is imported when it is first used, so a command does not load the others."""
 
     def __init__(self) -> None:
         self._made: dict[str, Any] = {}
@@ -125,13 +126,13 @@ def _plainly_named(argument: Any) -> None:
 
 
 def summary(help: str | None) -> str:
-    """The first sentence of a help text, whole: what is cut off is what one wanted to know."""
+    """The whole first sentence of a help text, never cut off."""
     first = " ".join((help or "").strip().split("\n\n")[0].split())
     return first.split(". ")[0].rstrip(".") + "."
 
 
 class Verbs(TyperGroup):
-    """The verbs, and how their mistakes are told."""
+    """The group of commands; it turns errors into messages and exit codes."""
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(**settings)
@@ -150,11 +151,14 @@ class Verbs(TyperGroup):
             return super().main(args, standalone_mode=False, **more)
         try:
             code = super().main(args, standalone_mode=False, **more)
-            if sys.stdout is not None:  # else it was closed, and nobody listens
+            if sys.stdout is not None:  # None: it was closed
                 sys.stdout.flush()
             sys.exit(code if isinstance(code, int) else 0)
         except InputError as error:
             _fail(str(error), 2)
+        except PolicyError as error:  # a bug in a policy: its author needs the place
+            traceback.print_exception(error.__cause__)
+            _fail(str(error), 1)
         except DovetailError as error:
             _fail(str(error), 1)
         except _Misused as error:
@@ -163,11 +167,13 @@ class Verbs(TyperGroup):
             sys.exit(1)
         except KeyboardInterrupt:
             sys.exit(130)
-        except BrokenPipeError:  # the reader has seen enough; nobody is there to be told
+        except BrokenPipeError:  # the reader of the pipe has gone
             os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
             sys.exit(141)
-        except OSError as error:  # what verbs open they speak for themselves: this is the answer
-            _fail(f"the answer cannot be written: {error.strerror or error}", 1)
+        except (
+            OSError
+        ) as error:  # commands report errors of the files they open: this one is about standard output
+            _fail(f"cannot write to standard output: {error.strerror or error}", 1)
 
 
 def _fail(message: str, code: int) -> NoReturn:
@@ -176,7 +182,7 @@ def _fail(message: str, code: int) -> NoReturn:
 
 
 def _misused(error: Exception) -> NoReturn:
-    """A command line that cannot be read; asking for nothing shows the help."""
+    """Report a usage error; a command without arguments shows its help."""
     context, message = getattr(error, "ctx", None), getattr(error, "format_message", lambda: str(error))()
     if type(error).__name__ == "NoArgsIsHelpError":
         typer.echo(message)
@@ -207,7 +213,7 @@ def dovetail(
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and exit.")
     ] = False,
 ) -> None:
-    """Decide which deep-learning work runs on which GPU, when, and for how long.
+    """Schedule deep-learning jobs on GPU clusters, live and in simulation.
 
     \b
     dovetail run --gpus 1 -- python train.py
@@ -218,5 +224,5 @@ def dovetail(
 
 
 def main() -> None:
-    """The entry point of both names."""
+    """The entry point of `dovetail` and `dove`."""
     app()

@@ -1,4 +1,4 @@
-"""`dovetail nodes`: what the machines are doing; `drain` and `resume`: take one out and back in."""
+"""`dovetail nodes`: the nodes and their state; `drain` and `resume`: take nodes out of service and back."""
 
 from __future__ import annotations
 
@@ -6,44 +6,37 @@ from typing import Annotated
 
 import typer
 
-from dovetail.cli.live import (
-    Column,
-    JsonOption,
-    OutputOption,
-    Raw,
-    StateOption,
-    connected,
-    node_names,
-    plain,
-    print_items,
-    read_form,
-    say_each,
-)
+from dovetail.cli.connection import StateOption, connected, say_each
+from dovetail.cli.node_ranges import node_names
 from dovetail.cli.outputs import count, plainly
+from dovetail.cli.tables import Column, JsonOption, OutputOption, Raw, plain, print_items, read_form
 from dovetail.model.errors import InputError
 
 NodesArgument = Annotated[
     list[str], typer.Argument(metavar="NODE...", help="n0, n0,n1 or gpu[01-08].", show_default=False)
 ]
 ReasonOption = Annotated[
-    str, typer.Option("-r", "--reason", metavar="TEXT", help="Shown beside it.", show_default=False)
+    str,
+    typer.Option(
+        "-r", "--reason", metavar="TEXT", help="Reason, shown in the list of nodes.", show_default=False
+    ),
 ]
 
 node = typer.Typer(
-    name="node", help="Take nodes out and back in.", no_args_is_help=True, rich_markup_mode=None
+    name="node", help="Take nodes out of service and back.", no_args_is_help=True, rich_markup_mode=None
 )
 
 
 def nodes(
     names: Annotated[
         list[str] | None,
-        typer.Argument(metavar="NODE...", help="Only these: n0, gpu[01-08].", show_default=False),
+        typer.Argument(metavar="NODE...", help="Only these nodes: n0, gpu[01-08].", show_default=False),
     ] = None,
     output: OutputOption = "",
     as_json: JsonOption = False,
     state: StateOption = None,
 ) -> None:
-    """List the nodes, their GPUs, and what of them is free.
+    """List the nodes, their GPUs and free resources.
 
     \b
     dovetail nodes
@@ -55,20 +48,20 @@ def nodes(
         items = client.node_list()
     known = {str(item.get("name")) for item in items}
     if unknown := [name for name in wanted if name not in known]:
-        raise InputError(f"no node is named {plainly(unknown[0])}; see them with dovetail nodes")
+        raise InputError(f"no node is named {plainly(unknown[0])}; list them with dovetail nodes")
     items = [item for item in items if not wanted or item.get("name") in wanted]
     gpus = sum(_number(item, "gpus") for item in items)
     free = sum(_number(item, "free") for item in items)
     out = sum(item.get("state") != "up" for item in items)
     head = f"{count(len(items), 'node')}, {free:g} of {count(gpus, 'GPU')} free" + (
-        f", {count(out, 'node')} not in use" if out else ""
+        f", {count(out, 'node')} out of service" if out else ""
     )
     print_items(items, form, key="nodes", name="name", columns=COLUMNS, wide=WIDE, head=head)
 
 
 @node.command("drain")
 def drain(names: NodesArgument, reason: ReasonOption = "", state: StateOption = None) -> None:
-    """Let nothing more start on nodes; what runs there goes on.
+    """Start no new jobs on nodes; running jobs continue.
 
     \b
     dovetail drain gpu[01-08] --reason "new driver"
@@ -84,7 +77,7 @@ def drain(names: NodesArgument, reason: ReasonOption = "", state: StateOption = 
 
 @node.command("resume")
 def resume(names: NodesArgument, state: StateOption = None) -> None:
-    """Use drained nodes again.
+    """Let drained nodes accept jobs again.
 
     \b
     dovetail resume gpu[01-08]
@@ -93,7 +86,7 @@ def resume(names: NodesArgument, state: StateOption = None) -> None:
 
         def resumed(name: str) -> str:
             client.resume(name)
-            return f"{name} is in use again"
+            return f"{name} accepts jobs again"
 
         say_each(node_names(names), resumed)
 

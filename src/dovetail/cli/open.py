@@ -12,24 +12,24 @@ from typing import Annotated
 
 import typer
 
-from dovetail.cli.live import StateOption
+from dovetail.cli.connection import StateOption
 from dovetail.cli.outputs import plainly, say
 from dovetail.client.connection import find_address
 from dovetail.model.errors import InputError
 
-LEFT = 5.0  # seconds that a browser has to read the file
+LEFT = 5.0  # seconds after which the file is removed
 
 
 def open_page(
     state: StateOption = None,
     print_it: Annotated[
-        bool, typer.Option("--print", help="Print the address, with the token in it, and open nothing.")
+        bool, typer.Option("--print", help="Print the address with the token, and open no browser.")
     ] = False,
 ) -> None:
     """Open the page of the plane in a browser, signed in.
 
-    Behind the # of the address stands the token, which a browser sends to nobody; the page keeps it for that
-    tab and takes it out of the address.
+    The token is in the fragment of the address (after #), which browsers never send to a server. The page
+    keeps it for that tab and removes it from the address.
 
     \b
     dovetail open
@@ -51,10 +51,10 @@ def open_page(
 def _opened(url: str) -> bool:
     """Whether a browser was started.
 
-    What a program is started with all accounts of a machine can read, so the browser is given a file that
-    only this one can, and which leads to the address.
+    Every account of the machine can read the arguments of a process. So the browser is given a file that only
+    this account can read, and the file redirects to the address.
     """
-    with tempfile.TemporaryDirectory(prefix="dovetail-") as folder:  # for its owner only
+    with tempfile.TemporaryDirectory(prefix="dovetail-") as folder:  # readable by its owner only
         file = Path(folder) / "open.html"
         with os.fdopen(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as opened:
             opened.write(

@@ -1,4 +1,4 @@
-"""How the verbs answer: aligned tables with units for people, JSON for programs, files that are whole."""
+"""Output of the commands: numbers with units, aligned tables, JSON, and files written as a whole."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ UNITS = ((86_400.0, "d"), (3_600.0, "h"), (60.0, "min"), (1.0, "s"))
 
 
 def figure(value: float) -> str:
-    """A number in three figures or so, never in powers of ten.
+    """A number with about three significant digits, never with an exponent.
 
     >>> figure(1234.5), figure(88.04), figure(6.4), figure(0.0), figure(0.004)
     ('1,234', '88.0', '6.40', '0', '0.004')
@@ -39,7 +39,7 @@ def figure(value: float) -> str:
 
 
 def unit_for(*values: float) -> tuple[float, str]:
-    """One unit for all these seconds: the largest of which there are at least two in the first."""
+    """One unit for all these seconds: the largest that fits at least twice into the first positive value."""
     first = next((value for value in values if value > 0), 0.0)
     return next(((size, name) for size, name in UNITS[1:] if first >= 2 * size), UNITS[-1])
 
@@ -61,12 +61,12 @@ def count(number: float, thing: str) -> str:
 
 
 def plainly(text: str) -> str:
-    """A name from a file as it may be shown on a terminal: without control characters."""
+    """Text from elsewhere, safe for a terminal: control characters are replaced."""
     return "".join(char if char.isprintable() else "?" for char in text)
 
 
 def aligned(rows: Sequence[Sequence[str]], *, left: Sequence[int] = (0,), indent: str = "  ") -> str:
-    """Columns side by side; those in `left` start together, the others end together."""
+    """Rows as aligned columns; those in `left` are left-aligned, the others right-aligned."""
     widths = [max(len(row[at]) for row in rows) for at in range(len(rows[0]))]
     lines = [
         indent
@@ -84,7 +84,7 @@ def say(text: str = "") -> None:
 
 
 def note(text: str) -> None:
-    """Something worth knowing that is not the answer."""
+    """Print a note on stderr: not part of the answer."""
     typer.echo(f"note: {text}", err=True)
 
 
@@ -96,13 +96,13 @@ def print_json(value: Mapping[str, Any]) -> None:
 
 
 def check_writable(*paths: Path | None) -> None:
-    """Complain before a long run, not after it."""
+    """Check the output files before a long run, not after it."""
     asked = [path for path in paths if path is not None]
     for at, path in enumerate(asked):
         if path.is_dir():
             raise InputError(f"{path}: is a directory; name a file in it")
         if path in asked[:at]:
-            raise InputError(f"{path}: two outputs have this name; give each a file of its own")
+            raise InputError(f"{path}: two outputs have this name; give each its own file")
         if path.exists() and not path.is_file():
             continue  # a terminal or a pipe
         try:
@@ -110,14 +110,14 @@ def check_writable(*paths: Path | None) -> None:
                 pass
         except OSError as error:
             raise InputError(
-                f"{path}: its folder cannot be written to ({error.strerror}); name another place"
+                f"{path}: its folder is not writable ({error.strerror}); choose another folder"
             ) from None
 
 
 @contextmanager
 def written(path: Path) -> Iterator[IO[str]]:
-    """A text file that is there whole or not at all."""
-    from dovetail.traces.own import replaced
+    """A text file that appears only when it is complete."""
+    from dovetail.traces.files import replaced
 
     if path.exists() and not path.is_file():  # a terminal or a pipe: there is nothing to replace
         with path.open("w", encoding="utf-8", newline="") as text:
@@ -128,22 +128,23 @@ def written(path: Path) -> Iterator[IO[str]]:
 
 
 JOB_COLUMNS = (
-    *("id", "submit", "start", "finish", "jct", "wait", "preemptions"),
-    *("gpus", "executed", "tenant", "end"),
+    *("id", "submit", "start", "finish", "jct", "wait", "first_start"),
+    *("preemptions", "gpus", "executed", "tenant", "end"),
 )
 
 
 def write_jobs(run: Run, path: Path) -> None:
-    """One row a job, in seconds; what never was is left empty."""
+    """One row for each job, times in seconds; what did not happen is left empty."""
     import csv
 
     from dovetail.sim.outcomes import NEVER
-    from dovetail.traces.own import in_seconds
+    from dovetail.traces.dovetail_csv import in_seconds
 
     jobs = run.jobs
     with written(path) as text:
         writer = csv.writer(text, lineterminator="\n")
         writer.writerow(JOB_COLUMNS)
+        waits, first_starts = jobs.wait(run.until).tolist(), jobs.first_start.tolist()
         for number, job in enumerate(jobs.job):
             start, finish, submit = jobs.start[number], jobs.finish[number], job.arrived_at
             end = jobs.end.get(job.id, "finished" if finish != NEVER else "")
@@ -154,7 +155,8 @@ def write_jobs(run: Run, path: Path) -> None:
                     "" if start == NEVER else in_seconds(start),
                     "" if finish == NEVER else in_seconds(finish),
                     "" if finish == NEVER else in_seconds(finish - submit),
-                    "" if start == NEVER else in_seconds(start - submit),
+                    in_seconds(waits[number]),
+                    "" if start == NEVER else in_seconds(first_starts[number]),
                     jobs.stops[number],
                     job.shape.gpus,
                     in_seconds(jobs.executed[number]),

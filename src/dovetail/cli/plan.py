@@ -1,4 +1,4 @@
-"""`dovetail plan`: where and about when a job would start, before it is submitted."""
+"""`dovetail plan`: where and when a job would start, without submitting it."""
 
 from __future__ import annotations
 
@@ -6,20 +6,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dovetail.cli.live import (
-    Column,
-    StateOption,
-    connected,
-    expected,
-    print_table,
-    print_value,
-    read_form,
-)
+from dovetail.cli.connection import StateOption, connected
 from dovetail.cli.outputs import count, note, plainly, say
 from dovetail.cli.submit import FileArgument, Flags, WithCommand, flagged, read_job, told_with_lines
+from dovetail.cli.tables import Column, print_table, print_value, read_form
+from dovetail.cli.times import expected
 
 if TYPE_CHECKING:
-    from dovetail.client.client import Plan
+    from dovetail.client.documents import Plan
 
 
 plan = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
@@ -37,7 +31,7 @@ def plan_job(
 ) -> None:
     """Say where and when a job would start.
 
-    Nothing is submitted; the answer comes from the code that would decide it.
+    Nothing is submitted. The plane simulates its queue under the current policy until the job starts.
 
     \b
     dovetail plan train.yaml
@@ -46,7 +40,7 @@ def plan_job(
     with connected(state) as client:
         command = context.meta["command"]
         if file is None and command is None:
-            command = ["true"]  # where it starts does not hang on what it does
+            command = ["true"]  # the command does not affect where the job starts
         request = read_job(file, flags, command=command, local=client.connection.local)
         with told_with_lines(request):
             found = client.plan(request)
@@ -58,7 +52,7 @@ def plan_job(
         print_table(found.placement, PLACES)
     if found.preempts or found.raw.get("preempts_others"):
         say()
-        say(f"it would stop {_stopped(found)}")
+        say(f"it would preempt {_stopped(found)}")
     for text in found.raw.get("notes") or () if found.fits else ():
         note(plainly(str(text)))
     if found.cost is not None:
@@ -71,16 +65,16 @@ def _answer(found: Plan) -> str:
     when = expected(found.starts)
     where = ", ".join(str(spot.get("node")) for spot in found.placement)
     if not when:
-        return "it would wait; nobody can tell how long"
+        return "it would wait; the start time is unknown"
     return plainly(f"it would start {when}" + (f" on {where}" if where else ""))
 
 
 def _stopped(found: Plan) -> str:
-    """Own jobs by their ids; of others only how many."""
+    """The ids of the user's own jobs; only the number of other jobs."""
     own, others = [str(id) for id in found.preempts], int(found.raw.get("preempts_others") or 0)
     parts = [", ".join(own)] if own else []
     if others:
-        parts.append(f"{count(others, 'job')} of others")
+        parts.append(f"{count(others, 'job')} of other users")
     return plainly(" and ".join(parts) or "nothing")
 
 

@@ -1,4 +1,4 @@
-"""`dovetail policies`: which published systems there are, which of them work, and how they are set."""
+"""`dovetail policies`: the published systems, which of them work, and their options."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ def policies(
     ] = None,
     kind: Annotated[
         str | None,
-        typer.Option(metavar="KIND", help="training, serving, tuning or hybrid only.", show_default=False),
+        typer.Option(metavar="KIND", help="Only training, serving, tuning or hybrid.", show_default=False),
     ] = None,
-    working: Annotated[bool, typer.Option("--working", help="Only those that can be run.")] = False,
+    working: Annotated[bool, typer.Option("--working", help="Only systems that can be run.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
-    """List the published systems, or show one with its options.
+    """List the published systems, or show one system with its options.
 
-    A system works when it can be run and a claim test shows it doing what it was published for.
+    A system works if it can be run and a test confirms a claim of its paper.
 
     \b
     dovetail policies --working
@@ -108,11 +108,11 @@ def _show(name: str, systems: dict[str, System], as_json: bool) -> None:
     from dovetail.cli.outputs import aligned, plainly, print_json, say
     from dovetail.model.errors import InputError, UnknownName
     from dovetail.policies.catalogue import options_of
-    from dovetail.policies.table import POLICIES
+    from dovetail.policies.registry import POLICIES
 
     if name not in systems:
-        if not difflib.get_close_matches(name, systems, n=1):  # all the others would fill the screen
-            raise InputError(f"no policy is named {plainly(name)!r}; see them with dovetail policies")
+        if not difflib.get_close_matches(name, systems, n=1):  # the full list would fill the screen
+            raise InputError(f"no policy is named {plainly(name)!r}; list them with dovetail policies")
         raise UnknownName("policy", name, systems)
     system = systems[name]
     options = options_of(name) if system.registered else []
@@ -125,7 +125,7 @@ def _show(name: str, systems: dict[str, System], as_json: bool) -> None:
     facts = [system.kind, system.year, *(OBJECTIVES.get(o, o) for o in system.objectives)]
     say(f"{name}: {system.title} ({', '.join(fact for fact in facts if fact)}); works: {system.state}")
     if system.reconstructed:
-        say("the paper's rule is not public in full: what it leaves open is ours")
+        say("the paper does not publish the whole rule: the missing parts are our choice")
     if doc:
         say(f"\n{doc}")
     if options:

@@ -1,4 +1,4 @@
-"""`dovetail policy`: which policy the plane runs; switch it while jobs go on."""
+"""`dovetail policy`: show the scheduling policy of the plane, or switch it while jobs run."""
 
 from __future__ import annotations
 
@@ -6,27 +6,21 @@ from typing import Annotated, Any
 
 import typer
 
-from dovetail.cli.live import (
-    JsonOption,
-    PlainOutputOption,
-    Raw,
-    StateOption,
-    connected,
-    print_value,
-    read_form,
-)
+from dovetail.cli.connection import StateOption, connected
 from dovetail.cli.outputs import aligned, plainly, say
 from dovetail.cli.policies import _typed as typed_as
+from dovetail.cli.tables import JsonOption, PlainOutputOption, Raw, print_value, read_form
+from dovetail.cli.times import ago
 from dovetail.model.errors import InputError
 
 
 def policy(
     name: Annotated[
-        str | None, typer.Argument(metavar="NAME", help="Switch to this one.", show_default=False)
+        str | None, typer.Argument(metavar="NAME", help="The policy to switch to.", show_default=False)
     ] = None,
     settings: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="Set an option of it.", show_default=False),
+        typer.Option("--set", metavar="KEY=VALUE", help="An option of that policy.", show_default=False),
     ] = None,
     output: PlainOutputOption = "",
     as_json: JsonOption = False,
@@ -34,8 +28,8 @@ def policy(
 ) -> None:
     """Show or switch the policy of the plane.
 
-    All jobs stay. What there is to choose from:  dovetail policies --working. `default` is what a new plane
-    begins with; a name alone means that policy with its own defaults.
+    Jobs keep running and waiting. List the policies with dovetail policies --working. `default` is the policy
+    of a new plane; a name alone means that policy with its default options.
 
     \b
     dovetail policy
@@ -44,9 +38,9 @@ def policy(
     """
     form = read_form(output, as_json, ("json", "yaml"))
     if name is None and settings:
-        raise InputError("--set sets an option of a policy; name it too")
+        raise InputError("--set needs the name of a policy")
     if name == "default" and settings:
-        raise InputError("default is a policy with its options; to set others, name the policy")
+        raise InputError("default includes its options; to set options, give the name of the policy")
     options: dict[str, Any] = read_options(name, settings or []) if name is not None else {}
     with connected(state) as client:
         before = client.policy()
@@ -60,10 +54,12 @@ def policy(
 
 
 def _show(found: Raw) -> None:
-    """The policy, all its options as they are in force, and the way to others."""
+    """The policy with all options in force, and how to see others."""
     name, given = str(found.get("name")), found.get("options") or {}
     defaults = _defaults(name)
     say(plainly(told_policy(name, given)))
+    if failure := policy_failure(found):
+        say(plainly(failure))
     if rows := [
         [plainly(option), plainly(typed_as(value)), plainly(typed_as(defaults.get(option, "-")))]
         for option, value in _in_force(found).items()
@@ -72,14 +68,24 @@ def _show(found: Raw) -> None:
         say(aligned([["option", "in force", "its own default"], *rows], left=(0, 1, 2)))
     say()
     if found.get("default") is True:
-        say("this is what a new plane begins with")
+        say("this is the default of a new plane")
     else:
-        say("what a new plane begins with:  dovetail policy default")
-    say("the others:  dovetail policies --working")
+        say("the default of a new plane:  dovetail policy default")
+    say("other policies:  dovetail policies --working")
+
+
+def policy_failure(policy: Raw) -> str:
+    """Which policy decides instead while the chosen one fails; "" if the chosen one decides."""
+    stand_in = policy.get("stand_in")
+    if not stand_in:
+        return ""
+    name, again = policy.get("name"), ago(stand_in.get("retry_at"))
+    reason, other = stand_in.get("reason"), stand_in.get("policy")
+    return f"{name} fails ({reason}): {other} decides instead; {name} is tried again {again}"
 
 
 def _change(before: Raw, after: Raw) -> str:
-    """What is different now; of the same policy, which options."""
+    """What has changed: the policy, or the options of the same policy."""
     name, given = str(after.get("name")), after.get("options") or {}
     old, had = str(before.get("name")), before.get("options") or {}
     now = told_policy(name, given)
@@ -91,25 +97,25 @@ def _change(before: Raw, after: Raw) -> str:
         for option in {**mine, **theirs}
         if mine.get(option) != theirs.get(option)
     ]
-    return f"now {now}; changed: {', '.join(changed)}" if changed else f"it is {now} as before"
+    return f"now {now}; changed: {', '.join(changed)}" if changed else f"unchanged: {now}"
 
 
 def told_policy(name: str, options: Raw) -> str:
-    """`kueue with whole=true, score=pack`: what it was told, as one would type it."""
+    """`kueue with whole=true, score=pack`: a policy and the options that were set."""
     told = [f"{key}={typed_as(value)}" for key, value in options.items()]
     return f"{name} with {', '.join(told)}" if told else name
 
 
 def _in_force(found: Raw) -> dict[str, Any]:
-    """All its options, as the plane says or as the registry has them."""
+    """All options of the policy, from the plane or else from the registry."""
     told = found.get("in_force")
     return dict(told) if told else {**_defaults(str(found.get("name"))), **(found.get("options") or {})}
 
 
 def _defaults(name: str) -> dict[str, Any]:
-    """The options of a policy as registered here; a plane may know policies that we do not."""
+    """The default options of a policy; none if only the plane has that policy."""
     from dovetail.policies.catalogue import options_of
-    from dovetail.policies.table import POLICIES
+    from dovetail.policies.registry import POLICIES
 
     if name not in POLICIES.names():
         return {}
@@ -117,11 +123,11 @@ def _defaults(name: str) -> dict[str, Any]:
 
 
 def read_options(name: str, settings: list[str]) -> dict[str, Any]:
-    """Options in their types; a policy that only the plane knows gets them as they were typed."""
+    """Options converted to their types; as text if only the plane has that policy."""
     from dovetail.cli.inputs import read_settings
     from dovetail.model.errors import BadOption
     from dovetail.model.registry import read_option
-    from dovetail.policies.table import POLICIES
+    from dovetail.policies.registry import POLICIES
 
     typed = read_settings(settings)
     if not typed or name not in POLICIES.names():

@@ -1,4 +1,4 @@
-"""`dovetail ps`: the jobs there are; `dovetail describe`: one of them in full."""
+"""`dovetail ps`: list jobs; `dovetail describe`: one job in full."""
 
 from __future__ import annotations
 
@@ -11,30 +11,23 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from dovetail.cli.live import (
+from dovetail.cli.connection import JobArgument, StateOption, connected, job_id, told_states
+from dovetail.cli.outputs import aligned, count, note, plainly, say
+from dovetail.cli.policy import policy_failure
+from dovetail.cli.tables import (
     Column,
     Form,
-    JobArgument,
     JsonOption,
     OutputOption,
     PlainOutputOption,
     Raw,
-    StateOption,
-    ago,
-    clock,
-    connected,
-    expected,
-    job_id,
-    lasting,
     plain,
     print_items,
     print_table,
     print_value,
     read_form,
-    since,
-    told_states,
 )
-from dovetail.cli.outputs import aligned, count, note, plainly, say
+from dovetail.cli.times import ago, clock, expected, lasting, since
 from dovetail.model.errors import InputError
 
 if TYPE_CHECKING:
@@ -51,7 +44,7 @@ MOST_ESTIMATES = 50
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """Which jobs are wanted, and how they are shown."""
+    """Which jobs to list, and how."""
 
     filters: dict[str, Any]
     limit: int
@@ -61,7 +54,7 @@ class Listing:
 
     @property
     def chosen(self) -> bool:
-        """Some were asked for, not simply all."""
+        """Whether a filter was given."""
         return any(value is not None for key, value in self.filters.items() if key != "active")
 
     @property
@@ -72,33 +65,36 @@ class Listing:
 def ps(
     *,
     mine: Annotated[bool, typer.Option("--mine", help="Only my jobs.")] = False,
-    pending: Annotated[bool, typer.Option("--pending", help="Only jobs that wait.")] = False,
+    pending: Annotated[bool, typer.Option("--pending", help="Only waiting jobs.")] = False,
     states: Annotated[
-        str, typer.Option("-t", "--states", metavar="PD,R", help="Only in these.", show_default=False)
+        str,
+        typer.Option("-t", "--states", metavar="PD,R", help="Only jobs in these states.", show_default=False),
     ] = "",
     user: Annotated[
-        str | None, typer.Option("-u", "--user", metavar="NAME", help="Only of this user.")
+        str | None, typer.Option("-u", "--user", metavar="NAME", help="Only jobs of this user.")
     ] = None,
     tenant: Annotated[
-        str | None, typer.Option("-A", "--account", metavar="NAME", help="Only of this tenant.")
+        str | None, typer.Option("-A", "--account", metavar="NAME", help="Only jobs of this tenant.")
     ] = None,
     name: Annotated[
-        str | None, typer.Option("-n", "--name", metavar="NAME", help="Only those of this name.")
+        str | None, typer.Option("-n", "--name", metavar="NAME", help="Only jobs of this name.")
     ] = None,
-    everything: Annotated[bool, typer.Option("-a", "--all", help="Also those that have ended.")] = False,
-    start: Annotated[bool, typer.Option("--start", help="Say when those that wait will start.")] = False,
-    expand: Annotated[bool, typer.Option("--expand", help="A line for each member of an array.")] = False,
-    limit: Annotated[int, typer.Option(metavar="N", min=1, max=100_000, help="At most so many.")] = 100,
+    everything: Annotated[bool, typer.Option("-a", "--all", help="Also jobs that have ended.")] = False,
+    start: Annotated[bool, typer.Option("--start", help="Show when waiting jobs will start.")] = False,
+    expand: Annotated[bool, typer.Option("--expand", help="One line for each member of an array.")] = False,
+    limit: Annotated[
+        int, typer.Option(metavar="N", min=1, max=100_000, help="Maximum number of jobs.")
+    ] = 100,
     watch: Annotated[
-        bool, typer.Option("-w", "--watch", help="Show again whenever something changes.")
+        bool, typer.Option("-w", "--watch", help="Update the list whenever something changes.")
     ] = False,
     output: OutputOption = "",
     as_json: JsonOption = False,
     state: StateOption = None,
 ) -> None:
-    """List the jobs that run or wait.
+    """List running and waiting jobs.
 
-    An array stands on one line. `queue` is the same command.
+    An array is one line. `queue` is the same command.
 
     \b
     dovetail ps --mine
@@ -107,7 +103,7 @@ def ps(
     """
     form = read_form(output, as_json)
     if pending and states:
-        raise InputError(f"--pending and -t {plainly(states)} ask for two things; leave one out")
+        raise InputError(f"--pending and -t {plainly(states)} exclude each other; give one of them")
     wanted = ["pending", "held"] if pending else [_state(word) for word in states.split(",") if word.strip()]
     filters: dict[str, Any] = {"state": wanted or None, "user": user, "tenant": tenant, "name": name}
     filters |= {"mine": mine or None, "active": None if everything or wanted else True}
@@ -123,7 +119,7 @@ def _state(word: str) -> str:
     word = word.strip()
     found = STATES.get(word.upper(), word.lower())
     if found not in WORDS:
-        raise InputError(f"-t {plainly(word)!r} is no state; write {', '.join(WORDS)} or PD, R, CG, ...")
+        raise InputError(f"-t {plainly(word)!r} is not a state; write {', '.join(WORDS)} or PD, R, CG, ...")
     return found
 
 
@@ -136,16 +132,22 @@ def _shown(client: Client, listing: Listing) -> None:
     jobs.sort(key=lambda job: ORDER.index(job["state"]) if job["state"] in ORDER else len(ORDER))
     columns = [*COLUMNS, _starts(client, jobs)] if listing.start else list(COLUMNS)
     foot = "why does a job wait?  dovetail why JOB" if any(_waits(job) for job in jobs) else ""
-    head = _summary(jobs, more) if jobs or not listing.chosen else "no such jobs; see all with dovetail ps -a"
+    head = (
+        _summary(jobs, more)
+        if jobs or not listing.chosen
+        else "no matching jobs; list all with dovetail ps -a"
+    )
     print_items(jobs, form, key="jobs", name="id", columns=columns, wide=WIDE, head=head, foot=foot)
     if more:
-        note(f"there are more; see them with --limit {10 * listing.limit}")
+        note(f"there are more jobs; list them with --limit {10 * listing.limit}")
+    if any(_waits(job) for job in jobs) and (failure := policy_failure(client.policy())):
+        note(plainly(failure))
 
 
 def _listed(client: Client, listing: Listing) -> tuple[list[dict[str, Any]], bool]:
-    """The newest jobs, an array as one line if it folds; and whether there are more."""
+    """The newest jobs, arrays folded into one line where wanted; and whether there are more jobs."""
     lines: list[dict[str, Any]] = []
-    for filters in _in_turn(listing):
+    for filters in _running_first(listing):
         for raw in client.pages("/jobs", listing.limit + 1, fold=listing.folds or None, **filters):
             if len(lines) >= listing.limit:
                 return lines, True
@@ -154,8 +156,8 @@ def _listed(client: Client, listing: Listing) -> tuple[list[dict[str, Any]], boo
     return lines, False
 
 
-def _in_turn(listing: Listing) -> list[dict[str, Any]]:
-    """For people what runs is asked for first: much that waits is not to hide it."""
+def _running_first(listing: Listing) -> list[dict[str, Any]]:
+    """In a table, running jobs come first: many waiting jobs must not hide them."""
     if not listing.folds or not listing.filters["active"]:
         return [listing.filters]
     plain = {**listing.filters, "active": None}
@@ -163,7 +165,7 @@ def _in_turn(listing: Listing) -> list[dict[str, Any]]:
 
 
 def _folded(newest: Raw) -> dict[str, Any]:
-    """An array as if it were one job; the newest member stands for the others."""
+    """An array as one row; the newest member represents the others."""
     from dovetail.client.client import overall
 
     members = newest["members"]
@@ -195,7 +197,7 @@ def _summary(jobs: list[dict[str, Any]], more: bool) -> str:
     if waiting := counts.pop("pending", 0):
         parts.append(f"{waiting:,} waiting")
     parts += [f"{number:,} {state}" for state, number in sorted(counts.items())]
-    return ", ".join(parts) + (" among those shown" if more else "")
+    return ", ".join(parts) + (" among the jobs shown" if more else "")
 
 
 def _waits(job: Raw) -> bool:
@@ -203,7 +205,7 @@ def _waits(job: Raw) -> bool:
 
 
 def where_or_why(job: Raw) -> str:
-    """The nodes it runs on, the reason it waits for, or how it ended."""
+    """The nodes of a running job, the reason of a waiting job, or how the job ended."""
     if job.get("told"):
         return str(job["told"])
     if _waits(job):
@@ -216,7 +218,7 @@ def where_or_why(job: Raw) -> str:
 
 
 def folded_nodes(names: list[str]) -> str:
-    """`n[0-3]` for neighbours.
+    """Node names as Slurm ranges: `n[0-3]`.
 
     >>> folded_nodes(["n0", "n1", "n2", "m7"]), folded_nodes(["gpu08", "gpu09", "gpu10"])
     ('n[0-2],m7', 'gpu[08-10]')
@@ -254,7 +256,7 @@ def gpus_text(job: Raw) -> str:
 
 
 def _share(job: Raw) -> float:
-    """Of each of its GPUs, the part that is its own."""
+    """The share of each of its GPUs that the job may use."""
     share = job.get("gpu_share")
     return 1.0 if share is None else float(share)
 
@@ -283,7 +285,7 @@ WIDE = (
 
 
 def _starts(client: Client, jobs: list[dict[str, Any]]) -> Column:
-    """Asked for each job that waits; the newest member of an array speaks for it."""
+    """The expected start of each waiting job; the newest member represents an array."""
     found: dict[str, str] = {}
     for job in [job for job in jobs if _waits(job)][:MOST_ESTIMATES]:
         found[job["id"]] = expected(client.why(job.get("member") or job["id"]).starts) or "not known"
@@ -291,7 +293,7 @@ def _starts(client: Client, jobs: list[dict[str, Any]]) -> Column:
 
 
 def _watched(client: Client, listing: Listing) -> None:
-    """On a terminal the list is shown anew; elsewhere each change is a line."""
+    """On a terminal, redraw the list; elsewhere, print one line for each change."""
     if not sys.stdout.isatty():
         _shown(client, listing)
         sys.stdout.flush()
@@ -317,14 +319,14 @@ def _watched(client: Client, listing: Listing) -> None:
 
 
 def _changes(client: Client) -> Iterator[None]:
-    """Now, and after each change; not more than once a second, however many there are."""
+    """Yields at once and after each change, at most once a second."""
     import threading
 
     rung, ended = threading.Event(), list[BaseException]()
 
     def listen() -> None:
         try:
-            for _ in client.connection.events("/watch"):  # the first says only that it listens
+            for _ in client.connection.events("/watch"):  # the first message only confirms the subscription
                 rung.set()
         except Exception as error:
             ended.append(error)
@@ -349,7 +351,7 @@ def describe(
     as_json: JsonOption = False,
     state: StateOption = None,
 ) -> None:
-    """Show all there is to know of a job, and its attempts.
+    """Show everything about a job, and its attempts.
 
     \b
     dovetail describe k3v9q2
@@ -410,7 +412,7 @@ def _facts(raw: Raw) -> list[tuple[str, str]]:
 
 
 def _asked(raw: Raw) -> str:
-    """GPUs in all; cores and memory on each node, as they are written in a job."""
+    """Total GPUs; cores and memory on each node, as in a job file."""
     nodes, share = raw.get("nodes") or 1, _share(raw)
     each = [count(raw["cpus"], "CPU")] if raw.get("cpus") else []
     each += [f"{raw['memory'] / (1 << 30):.4g} GiB of memory"] if raw.get("memory") else []
@@ -431,7 +433,7 @@ def _when(text: Any) -> str:
 
 
 def _took(attempt: Raw) -> str:
-    from dovetail.client.client import moment
+    from dovetail.client.documents import moment
 
     start, end = moment(attempt.get("started_at")), moment(attempt.get("ended_at"))
     if not hasattr(start, "tzinfo"):

@@ -1,4 +1,4 @@
-"""`dovetail replay`: one step of a run, played again from its journal."""
+"""`dovetail replay`: one step of a run, replayed from its journal."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ def replay(
     journal: JournalArgument,
     at: Annotated[int, typer.Option(metavar="N", min=1, help="The step's number.", show_default=False)],
 ) -> None:
-    """Play a run again up to a step, and show that step.
+    """Replay a run up to a step, and show that step.
 
-    Every step on the way is checked against the journal; one that comes out otherwise is an error.
+    Every step before it is compared with the journal; a difference is an error.
 
     \b
     dovetail replay run.jsonl --at 41

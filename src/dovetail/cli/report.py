@@ -1,4 +1,4 @@
-"""`dovetail report`: who used how much."""
+"""`dovetail report`: GPU-hours by tenant, user or time."""
 
 from __future__ import annotations
 
@@ -6,23 +6,20 @@ from typing import Annotated, Any
 
 import typer
 
+from dovetail.cli.connection import StateOption, connected
 from dovetail.cli.history import SinceOption, UntilOption, read_period
-from dovetail.cli.live import (
+from dovetail.cli.outputs import count, figure, plainly
+from dovetail.cli.tables import (
     Column,
     JsonOption,
     OutputOption,
     Raw,
-    StateOption,
-    connected,
-    lasting,
-    now,
     plain,
     print_items,
     print_value,
     read_form,
-    read_moment,
 )
-from dovetail.cli.outputs import count, figure, plainly
+from dovetail.cli.times import lasting, now, read_moment
 from dovetail.model.errors import InputError, UnknownName
 
 BY = ("tenant", "user", "type", "model", "day", "month")
@@ -42,10 +39,10 @@ def report(
     as_json: JsonOption = False,
     state: StateOption = None,
 ) -> None:
-    """Say who used how many GPU-hours, and what they cost if there are prices.
+    """Sum up GPU-hours by tenant, user or time, and their cost if there are prices.
 
-    With it goes how much was lost to stops and how long jobs waited. Prices are set on the page or with the
-    API (PUT /prices).
+    The table also shows GPU-hours lost to preemptions, and how long jobs waited. Prices are set on the page
+    or with the API (PUT /prices).
 
     \b
     dovetail report --by user --since 7d
@@ -56,7 +53,7 @@ def report(
     if by not in BY:
         raise UnknownName("way to sum up", by, BY)
     if sum((month, last_month, bool(since or until))) > 1:
-        raise InputError("a month says from when to when; leave --since and --until out")
+        raise InputError("a month already sets the period; leave --since and --until out")
     filters = read_period(since, until)
     if month or last_month:
         filters = dict(zip(("since", "until"), month_bounds(-1 if last_month else 0), strict=True))
@@ -75,7 +72,7 @@ def report(
 
 
 def month_bounds(step: int) -> tuple[str, str]:
-    """When a month begins and ends on the local clock, as the API has moments; 0 is this month."""
+    """Begin and end of a month in local time, as the API takes them; 0 is this month."""
     first = now().astimezone().replace(day=1, hour=0, minute=0, second=0, microsecond=0, tzinfo=None)
     first = _next(first, step)
     return read_moment(first.isoformat(), "--month"), read_moment(_next(first, 1).isoformat(), "--month")

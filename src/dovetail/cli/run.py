@@ -1,4 +1,4 @@
-"""`dovetail run`: a command as a job; waits for it, shows what it prints, ends as it ends."""
+"""`dovetail run`: run a command as a job, show its output, exit with its exit code."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dovetail.cli.live import StateOption, connected
+from dovetail.cli.connection import StateOption, connected
 from dovetail.cli.logs import write
 from dovetail.cli.outputs import note, plainly, say
 from dovetail.cli.submit import Flags, exit_code, flagged, note_about_tunnel, read_job
@@ -20,8 +20,8 @@ from dovetail.cli.submit import Flags, exit_code, flagged, note_about_tunnel, re
 if TYPE_CHECKING:
     from dovetail.client.client import Client, JobHandle
 
-PATIENCE = 600.0  # seconds that a plane may be away while we wait for a job
-SOON = 1.0  # seconds after which waiting is explained
+PATIENCE = 600.0  # seconds that a plane may be unreachable while we wait for a job
+SOON = 1.0  # seconds after which the reason for waiting is printed
 
 run = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
 
@@ -34,14 +34,14 @@ def run_command(
     ],
     *,
     flags: Flags,
-    detach: Annotated[bool, typer.Option("--detach", help="Print the id and do not wait.")] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", help="Print nothing but its output.")] = False,
+    detach: Annotated[bool, typer.Option("--detach", help="Print the job id and do not wait.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", help="Print only the output of the job.")] = False,
     state: StateOption = None,
 ) -> None:
     """Run a command as a job and wait for it.
 
-    What it prints is shown, and its exit code is this command's. ^C cancels the job and waits for it to
-    leave; a second ^C leaves it to itself.
+    The output of the job is shown, and this command exits with the job's exit code. ^C cancels the job and
+    waits until it has stopped; a second ^C returns at once, and the job keeps stopping.
 
     \b
     dovetail run --gpus 4 -- torchrun --nproc-per-node 4 train.py
@@ -58,7 +58,7 @@ def run_command(
             say(handle.id)
             return
         if handle.count > 1:
-            note(f"{handle.id} is an array; see it with dovetail ps")
+            note(f"{handle.id} is an array; list its jobs with dovetail ps")
         with _cancelled_by_interrupt(handle, state) as interrupted:
             _explain_waiting(client, handle, quiet)
             for piece in client.logs(handle.ids[0], follow=True) if handle.count == 1 else ():
@@ -71,7 +71,7 @@ def run_command(
 
 
 def _explain_waiting(client: Client, handle: JobHandle, quiet: bool) -> None:
-    """Until it starts; who waits for longer than a moment is told why."""
+    """Wait for the start; print the reason if that takes longer than a moment."""
     began, told, pause = time.monotonic(), "", 0.05
     while not (seen := handle.refresh()).done and not seen.attempt and handle.count == 1:
         if not quiet and time.monotonic() - began > SOON and seen.reason != told:
@@ -83,7 +83,7 @@ def _explain_waiting(client: Client, handle: JobHandle, quiet: bool) -> None:
 
 @contextmanager
 def _cancelled_by_interrupt(handle: JobHandle, state: str | None) -> Iterator[threading.Event]:
-    """The first ^C cancels the job, over a connection of its own; the second is an interruption."""
+    """The first ^C cancels the job, over a connection of its own; the second ^C interrupts this command."""
     interrupted = threading.Event()
 
     def cancel() -> None:
@@ -92,10 +92,10 @@ def _cancelled_by_interrupt(handle: JobHandle, state: str | None) -> Iterator[th
 
     def caught(number: int, frame: object) -> None:
         if interrupted.is_set():
-            note(f"{handle.id} is left to itself; see dovetail ps")
+            note(f"no longer waiting for {handle.id}; see dovetail ps")
             raise KeyboardInterrupt
         interrupted.set()
-        note(f"cancelling {handle.id}; ^C again leaves it to itself")
+        note(f"cancelling {handle.id}; ^C again stops waiting for it")
         threading.Thread(target=cancel, daemon=True).start()
 
     if threading.current_thread() is not threading.main_thread():

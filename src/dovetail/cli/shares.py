@@ -1,24 +1,23 @@
-"""`dovetail shares`: what each tenant is due, and what it has."""
+"""`dovetail shares`: quota, fair share and use of each tenant."""
 
 from __future__ import annotations
 
-from dovetail.cli.live import (
+from dovetail.cli.connection import StateOption, connected
+from dovetail.cli.outputs import count
+from dovetail.cli.tables import (
     Column,
     JsonOption,
     OutputOption,
     Raw,
-    StateOption,
-    connected,
     plain,
     print_items,
     print_value,
     read_form,
 )
-from dovetail.cli.outputs import count
 
 
 def shares(output: OutputOption = "", as_json: JsonOption = False, state: StateOption = None) -> None:
-    """Show what each tenant is due, has and has borrowed.
+    """Show the quota of each tenant, the GPUs it uses and those it borrows.
 
     Users see their own tenant and the totals.
 

@@ -22,7 +22,8 @@ from dovetail.cli.inputs import (
 )
 
 if TYPE_CHECKING:
-    from dovetail.bench.compare import Entrant, Hook, Result
+    from dovetail.bench.compare import Hook, Result
+    from dovetail.bench.policy_choice import PolicyChoice
     from dovetail.cli.inputs import Question
     from dovetail.core.journal import Header
     from dovetail.sim.run import Run
@@ -38,15 +39,18 @@ def simulate(
         typer.Option("--set", metavar="KEY=VALUE", help="An option of the policy.", show_default=False),
     ] = None,
     seed: Annotated[
-        int, typer.Option(min=0, metavar="N", help="For policies that use chance, and --like.")
+        int, typer.Option(min=0, metavar="N", help="Random seed, for policies that use one and for --like.")
     ] = 0,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
     jobs_out: Annotated[
-        Path | None, typer.Option(metavar="FILE.csv", help="What became of each job.", show_default=False)
+        Path | None,
+        typer.Option(
+            metavar="FILE.csv", help="One row for each job: times, waiting, preemptions.", show_default=False
+        ),
     ] = None,
     journal: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="Every step, for explain and replay.", show_default=False),
+        typer.Option(metavar="FILE", help="All steps, for dovetail explain and replay.", show_default=False),
     ] = None,
     report: Annotated[
         Path | None, typer.Option(metavar="FILE.html", help="Charts and tables.", show_default=False)
@@ -55,9 +59,7 @@ def simulate(
     restart_cost: RestartOption = None,
     until: Annotated[
         str | None,
-        typer.Option(
-            metavar="T", help="Stop at this time of the trace: seconds, or 2d12h.", show_default=False
-        ),
+        typer.Option(metavar="T", help="Stop at this simulated time: seconds, or 2d12h.", show_default=False),
     ] = None,
     drop_unfit: DropOption = False,
     throughputs: ThroughputsOption = None,
@@ -74,15 +76,15 @@ def simulate(
     dovetail simulate gavel.trace --throughputs gavel --cluster 8x1:V100,16x1:K80 --policy fifo
     dovetail simulate --like philly --jobs 5000 --load 0.9 --cluster 8x8 --policy sjf --json
     """
-    from dovetail.bench.compare import Witness, result_of, watching
-    from dovetail.bench.entrants import make_policy, read_entrant
-    from dovetail.bench.figures import sampler
+    from dovetail.bench.compare import result_of, watching
+    from dovetail.bench.fragmentation import sampler
+    from dovetail.bench.policy_choice import make_policy, read_policy_choice
     from dovetail.cli.inputs import read_question, read_settings
     from dovetail.cli.outputs import check_writable, note, print_json, write_jobs
     from dovetail.sim.run import run
 
     check_writable(jobs_out, journal, report)
-    entrant = read_entrant(policy, read_settings(settings or ()))
+    choice = read_policy_choice(policy, read_settings(settings or ()))
     stop_at = read_until(until)
     question = read_question(
         trace,
@@ -98,24 +100,24 @@ def simulate(
     for told in question.notes:
         note(told)
     listed = question.prepare(question.source.jobs(seed if like is not None else 0))
-    witness, look = Witness(), sampler(listed) if report else None
-    with _journal(journal, question, entrant, seed) as keep:
+    look = sampler(listed) if report else None
+    with _journal(journal, question, choice, seed) as keep:
         made = run(
             listed,
             question.cluster,
-            make_policy(entrant),
-            name=entrant.policy,
+            make_policy(choice),
+            name=choice.policy,
             seed=seed,
             until=stop_at,
-            options=entrant.options,
+            options=choice.options,
             trace=report is not None,
-            on_step=watching(witness.watch, keep, look.watch if look else None),
+            on_step=watching(keep, look.watch if look else None),
         )
-    result = result_of(made, entrant.label, witness, look)
+    result = result_of(made, choice.label, look)
     if jobs_out is not None:
         write_jobs(made, jobs_out)
     if report is not None:
-        _write_report(report, question, entrant, result)
+        _write_report(report, question, choice, result)
     if as_json:
         print_json({**result.metrics.as_json(), "stalled": list(result.stalled)})
     else:
@@ -126,7 +128,7 @@ def simulate(
 
 
 def read_until(text: str | None) -> int | None:
-    """A time of the trace in microseconds."""
+    """A simulated time in microseconds."""
     from dovetail.model.errors import BadOption
     from dovetail.model.units import parse_duration
 
@@ -139,19 +141,19 @@ def read_until(text: str | None) -> int | None:
 
 
 @contextmanager
-def _journal(path: Path | None, question: Question, entrant: Entrant, seed: int) -> Iterator[Hook | None]:
-    """What writes a step down, if a journal is asked for: the one place that knows how."""
+def _journal(path: Path | None, question: Question, choice: PolicyChoice, seed: int) -> Iterator[Hook | None]:
+    """The hook that writes each step to the journal; None without a journal."""
     if path is None:
         yield None
         return
     from dovetail.core.journal import Header, JournalWriter
 
-    header: Header = Header(question.cluster, entrant.policy, entrant.options, seed)
+    header: Header = Header(question.cluster, choice.policy, choice.options, seed)
     with JournalWriter(path, header) as writer:
         yield lambda _, step: writer.write(step)
 
 
-def _write_report(path: Path, question: Question, entrant: Entrant, result: Result) -> None:
+def _write_report(path: Path, question: Question, choice: PolicyChoice, result: Result) -> None:
     from dovetail.bench.compare import Comparison
     from dovetail.bench.report import rendered
     from dovetail.cli.outputs import written
@@ -161,9 +163,9 @@ def _write_report(path: Path, question: Question, entrant: Entrant, result: Resu
         cluster=question.described,
         gpus=question.cluster.gpus,
         varies=question.source.varies,
-        labels=(entrant.label,),
+        labels=(choice.label,),
         seeds=1,
-        results={entrant.label: (result,)},
+        results={choice.label: (result,)},
     )
     with written(path) as text:
         text.write(rendered(alone))
@@ -192,13 +194,18 @@ def _print(
         of = (values.mean, values.p50, values.p90, values.p99, values.max)
         return [name, *(f"{figure(value / size)} {unit}" for value in of)]
 
-    rows = [["", "mean", "p50", "p90", "p99", "max"], row("completion", m.jct), row("waiting", m.wait)]
+    rows = [
+        ["", "mean", "p50", "p90", "p99", "max"],
+        row("completion", m.jct),
+        row("waiting", m.wait),
+        row("first start", m.first_start),
+    ]
 
     def line(name: str, value: str, more: str = "") -> None:
         facts.append((name, value, more))
 
     facts: list[tuple[str, str, str]] = []
-    line("in use", percent(m.utilization), "of the GPU time there was")
+    line("in use", percent(m.utilization), "of the available GPU time")
     line("makespan", spoken(m.makespan * SECOND), "from the first arrival to the last finish")
     if m.finished < m.jobs:
         line("unfinished", f"{m.jobs - m.finished:,}", f"jobs: {_ends(result)}")
@@ -224,11 +231,11 @@ def _print(
         say(f"  {name.ljust(names)}  {value.rjust(means)}  {more}".rstrip())
     say()
     if report is not None:
-        say(f"look at it:  {report}")
+        say(f"report:  {report}")
     if journal is not None:
         say(f"why did a job wait?  dovetail explain {quote(str(journal))} {quote(plainly(waiter))}")
     if report is None and journal is None:
-        say("look closer:  --report run.html draws it, --journal run.jsonl keeps it for dovetail explain")
+        say("more:  --report run.html draws charts, --journal run.jsonl records the run for dovetail explain")
 
 
 def _ends(result: Result) -> str:
@@ -240,18 +247,11 @@ def _ends(result: Result) -> str:
 
 
 def _longest_waiter(made: Run) -> str:
-    """The job one would ask about first."""
-    from dovetail.sim.outcomes import NEVER
-
+    """The job with the longest waiting time, as an example for `dovetail explain`."""
     jobs = made.jobs
     if not jobs.job:
         return "JOB"
-    waits = (
-        (made.until if start == NEVER else start) - job.arrived_at
-        for job, start in zip(jobs.job, jobs.start, strict=True)
-    )
-    _, place = max((wait, -place) for place, wait in enumerate(waits))
-    return jobs.job[-place].id
+    return jobs.job[int(jobs.wait(made.until).argmax())].id
 
 
 def tell_stall(result: Result) -> None:

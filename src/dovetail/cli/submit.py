@@ -1,8 +1,8 @@
-"""`dovetail submit`: a job file or an `#SBATCH` script, with flags that go before what it says.
+"""`dovetail submit`: submit a job file or an `#SBATCH` script. Flags override the job file.
 
-The flags are the same for `submit`, `run` and `plan`, and keep sbatch's letters. On the machine of the plane
-a job starts where it was submitted from and finds programs as its user does: PATH and the like go along,
-nothing else of the environment does.
+`submit`, `run` and `plan` have the same flags, with the letters of sbatch. On the machine of the plane a job
+starts in the folder it was submitted from and finds the same programs as its user: PATH and the like are
+passed on, the rest of the environment is not.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer.core import TyperCommand
 
-from dovetail.cli.live import StateOption, connected
+from dovetail.cli.connection import StateOption, connected
 from dovetail.cli.outputs import count, note, plainly, print_json, say
 from dovetail.model.errors import InputError
 
@@ -38,50 +38,63 @@ def _flag(kind: Any, help: str, *names: str, metavar: str | None = None) -> Any:
 
 
 FLAGS: dict[str, Any] = {
-    "name": _flag(str | None, "Its name.", "-J", "--name", "--job-name", metavar="NAME"),
-    "gpus": _flag(str | None, "GPUs on each node: 4, A100:4.", "-G", "--gpus", metavar="[TYPE:]N"),
+    "name": _flag(str | None, "Name of the job.", "-J", "--name", "--job-name", metavar="NAME"),
+    "gpus": _flag(str | None, "GPUs per task: 4, A100:4.", "-G", "--gpus", metavar="[TYPE:]N"),
     "nodes": _flag(
-        int | None, "So many parts, all started at once, each on one node.", "-N", "--nodes", metavar="N"
+        int | None, "Number of tasks; all start together, each on one node.", "-N", "--nodes", metavar="N"
     ),
-    "cpus": _flag(str | None, "CPU cores on each node.", "-c", "--cpus", "--cpus-per-task", metavar="N"),
-    "memory": _flag(str | None, "Memory on each node: 32G.", "--memory", "--mem", metavar="SIZE"),
-    "gpu_memory": _flag(str | None, "Only GPUs with so much or more: 70GB.", "--gpu-memory", metavar="RANGE"),
-    "gpu_share": _flag(str | None, "Of each GPU only so much: 50%, 0.5.", "--gpu-share", metavar="SHARE"),
-    "time": _flag(
-        str | None, "It is ended after so long: 45m, 2h30m, 1-12:00:00.", "-t", "--time", metavar="TIME"
-    ),
-    "expected": _flag(str | None, "It will probably take so long: 45m.", "--expected", metavar="TIME"),
+    "cpus": _flag(str | None, "CPU cores per task.", "-c", "--cpus", "--cpus-per-task", metavar="N"),
+    "memory": _flag(str | None, "Memory per task: 32G.", "--memory", "--mem", metavar="SIZE"),
+    "gpu_memory": _flag(str | None, "Minimum memory of each GPU: 70GB.", "--gpu-memory", metavar="RANGE"),
+    "gpu_share": _flag(str | None, "Share of each GPU: 50%, 0.5.", "--gpu-share", metavar="SHARE"),
+    "time": _flag(str | None, "Time limit: 45m, 2h30m, 1-12:00:00.", "-t", "--time", metavar="TIME"),
+    "expected": _flag(str | None, "Expected run time (estimate): 45m.", "--expected", metavar="TIME"),
     "queue": _flag(
         str | None,
-        "The tenant it is for.",
+        "Tenant of the job.",
         *("-A", "--queue", "--account", "-p", "--partition", "-q", "--qos"),
         metavar="NAME",
     ),
-    "priority": _flag(str | None, "low, normal, high or a number.", "--priority", metavar="N"),
-    "array": _flag(str | None, "Many jobs: 0-99%8.", "-a", "--array", metavar="RANGE"),
-    "dependency": _flag(str | None, "afterok:JOB and the like.", "-d", "--dependency", metavar="WHAT"),
-    "begin": _flag(str | None, "Not before: +2h, 2026-12-01T09:00.", "-b", "--begin", metavar="WHEN"),
-    "deadline": _flag(str | None, "When it should be done.", "--deadline", metavar="WHEN"),
-    "hold": _flag(bool | None, "Wait until it is released.", "-H", "--hold"),
-    "preemptible": _flag(bool | None, "It may be stopped for others.", "--preemptible/--not-preemptible"),
-    "checkpoint_every": _flag(str | None, "It saves each so often.", "--checkpoint-every", metavar="TIME"),
-    "grace": _flag(str | None, "To save in when stopped: 120s.", "--grace", metavar="TIME"),
-    "retry": _flag(str | None, "Started again: 3, exit:33,timeout@3.", "--retry", metavar="WHAT"),
-    "env": _flag(
-        list[str] | None, "Set it in the job, or pass it on.", "--env", "--export", metavar="NAME[=VALUE]"
+    "priority": _flag(str | None, "low, normal, high, urgent or a number.", "--priority", metavar="N"),
+    "array": _flag(str | None, "Job array: 0-99%8.", "-a", "--array", metavar="RANGE"),
+    "dependency": _flag(
+        str | None, "Dependencies: afterok:JOB, afterany:JOB, ...", "-d", "--dependency", metavar="WHAT"
     ),
-    "workdir": _flag(str | None, "Where it runs.", "-D", "--workdir", "--chdir", metavar="DIR"),
-    "output": _flag(str | None, "File for its output: %j.out.", "-o", "--output", metavar="FILE"),
-    "error": _flag(str | None, "File for its errors.", "-e", "--error", metavar="FILE"),
-    "per_gpu": _flag(bool | None, "A process for each GPU, not node.", "--per-gpu"),
-    "model": _flag(str | None, "Speeds are remembered by this.", "--model", metavar="NAME"),
-    "slurm_env": _flag(bool | None, "Set SLURM_* too.", "--slurm-env"),
-    "comment": _flag(str | None, "For people.", "--comment", metavar="TEXT"),
+    "begin": _flag(str | None, "Earliest start: +2h, 2026-12-01T09:00.", "-b", "--begin", metavar="WHEN"),
+    "deadline": _flag(
+        str | None,
+        "Time by which the job should finish, for policies that use it.",
+        "--deadline",
+        metavar="WHEN",
+    ),
+    "hold": _flag(bool | None, "Hold the job until it is released.", "-H", "--hold"),
+    "preemptible": _flag(bool | None, "Whether the job may be preempted.", "--preemptible/--not-preemptible"),
+    "checkpoint_every": _flag(
+        str | None, "Time between checkpoints of the job.", "--checkpoint-every", metavar="TIME"
+    ),
+    "grace": _flag(
+        str | None, "Time to save between the signal to stop and the kill: 120s.", "--grace", metavar="TIME"
+    ),
+    "retry": _flag(str | None, "Restarts after a failure: 3, exit:33,timeout@3.", "--retry", metavar="WHAT"),
+    "env": _flag(
+        list[str] | None,
+        "Set a variable, or pass on its value from here.",
+        "--env",
+        "--export",
+        metavar="NAME[=VALUE]",
+    ),
+    "workdir": _flag(str | None, "Working directory.", "-D", "--workdir", "--chdir", metavar="DIR"),
+    "output": _flag(str | None, "File for standard output: %j.out.", "-o", "--output", metavar="FILE"),
+    "error": _flag(str | None, "File for standard error.", "-e", "--error", metavar="FILE"),
+    "per_gpu": _flag(bool | None, "Start one process per GPU instead of per task.", "--per-gpu"),
+    "model": _flag(str | None, "Model name; measured speeds are kept by model.", "--model", metavar="NAME"),
+    "slurm_env": _flag(bool | None, "Also set SLURM_* variables.", "--slurm-env"),
+    "comment": _flag(str | None, "Free text, shown with the job.", "--comment", metavar="TEXT"),
 }
 
 
 def flagged(verb: Callable[..., None]) -> Callable[..., None]:
-    """Gives a verb all the flags of a job, as one mapping `flags` of those that were typed."""
+    """Adds the flags of a job to a command, which gets those that were given as one mapping `flags`."""
     signature = inspect.signature(verb, eval_str=True)
     own = [parameter for name, parameter in signature.parameters.items() if name != "flags"]
     added = [
@@ -98,12 +111,12 @@ def flagged(verb: Callable[..., None]) -> Callable[..., None]:
     last = [parameter for parameter in own if parameter.kind is inspect.Parameter.KEYWORD_ONLY]
     called.__signature__ = signature.replace(parameters=[*first, *added, *last])  # type: ignore[attr-defined]
     called.__annotations__ = {parameter.name: parameter.annotation for parameter in (*first, *added, *last)}
-    del called.__wrapped__  # else its own signature would be read
+    del called.__wrapped__  # else typer would read the original signature
     return called
 
 
 class WithCommand(TyperCommand):
-    """A verb behind whose `--` stands a command; it is found in the context."""
+    """A command with a job's command line after `--`, which it finds in its context."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         at = args.index("--") if "--" in args else len(args)
@@ -126,22 +139,29 @@ def submit_job(
     flags: Flags,
     wrap: Annotated[
         str | None,
-        typer.Option("--wrap", metavar="TEXT", help="Shell text instead of a file.", show_default=False),
+        typer.Option("--wrap", metavar="TEXT", help="Shell commands instead of a file.", show_default=False),
     ] = None,
-    wait: Annotated[bool, typer.Option("-W", "--wait", help="Until it ends; exit as it does.")] = False,
-    parsable: Annotated[bool, typer.Option("--parsable", help="Print only the id.")] = False,
+    wait: Annotated[
+        bool, typer.Option("-W", "--wait", help="Wait until the job ends; exit with its exit code.")
+    ] = False,
+    parsable: Annotated[bool, typer.Option("--parsable", help="Print only the job id.")] = False,
     key: Annotated[
         str | None,
-        typer.Option("--key", metavar="TEXT", help="The same key submits once only.", show_default=False),
+        typer.Option(
+            "--key",
+            metavar="TEXT",
+            help="Idempotency key: a second submit with it creates no job.",
+            show_default=False,
+        ),
     ] = None,
     as_json: Annotated[
-        bool, typer.Option("--json", help="Print its id, the ids of its members and their count as JSON.")
+        bool, typer.Option("--json", help="Print the id, the ids of array members and their number as JSON.")
     ] = False,
     state: StateOption = None,
 ) -> None:
     """Submit a job file, or a script with #SBATCH lines.
 
-    Flags go before what it says. What stands behind -- is a command to run, without a file.
+    Flags override the job file. Without a job file, give a command after --.
 
     \b
     dovetail submit train.yaml --gpus A100:4
@@ -176,7 +196,7 @@ def submit_job(
 
 
 def exit_code(state: str, code: int | None) -> int:
-    """What a command that waited for a job exits with: the job's own code, where it has one."""
+    """The exit code of a command that waited for a job: the exit code of the job, if it has one."""
     if state == "completed":
         return 0
     return code or {"timeout": 124, "cancelled": 130, "out-of-memory": 137}.get(state, 1)
@@ -193,14 +213,14 @@ def read_job(
     command: list[str] | None = None,
     local: bool,
 ) -> dict[str, Any]:
-    """The request: what the file says, then the flags, then where and with which PATH it was typed."""
+    """The request: the job file, overridden by flags, with the working directory and PATH of the user."""
     from dovetail.client.client import placed_here
     from dovetail.client.jobfile import JobFile, from_flags, merged, read_jobfile
 
     if sum(given is not None for given in (file, wrap, command)) != 1:
-        raise InputError("give one thing to run: a job file, - for standard input, or a command behind --")
+        raise InputError("give exactly one of: a job file, - for standard input, or a command after --")
     if wrap is not None and not wrap.strip():
-        raise InputError("--wrap is empty; write what to run")
+        raise InputError("--wrap is empty; give the commands to run")
     plain = {name: value for name, value in flags.items() if name not in BESIDES}
     overrides = merged(from_flags(**plain, command=command, local=local), _besides(flags))
     if file is not None:
@@ -218,8 +238,8 @@ BESIDES = ("gpu_memory", "gpu_share", "expected", "deadline", "slurm_env")
 
 
 def _besides(flags: Flags) -> dict[str, Any]:
-    """Flags that are keys of a job file as they stand."""
-    from dovetail.client.draft import zoned
+    """Flags that are keys of a job file under the same name."""
+    from dovetail.client.job_request import zoned
 
     found = {name: flags[name] for name in BESIDES if name in flags}
     if "gpu_share" in found:
@@ -232,14 +252,14 @@ def _besides(flags: Flags) -> dict[str, Any]:
 
 
 def _number_or_text(text: str) -> float | str:
-    """In a file 0.5 is a number and 50% is text."""
+    """A value as YAML would read it: 0.5 is a number, 50% is text."""
     if re.fullmatch("[0-9]+", text):
         return int(text)
     return float(text) if re.fullmatch(r"[0-9]*\.[0-9]+", text) else text
 
 
 def note_about_tunnel(connection: Connection, request: Mapping[str, Any]) -> None:
-    """The plane behind a loopback address may be on another machine, where this folder means nothing."""
+    """Note that a plane behind a loopback address may be on another machine, without this folder."""
     from dovetail.client.connection import is_loopback
 
     if not connection.local and is_loopback(connection.url) and "workdir" not in request:
@@ -250,12 +270,12 @@ def note_about_tunnel(connection: Connection, request: Mapping[str, Any]) -> Non
 
 
 def _standard_input() -> str:
-    return sys.stdin.read() + "\n"  # with a line end it is a text and no name of a file
+    return sys.stdin.read() + "\n"  # with a line end it is read as text, not as a file name
 
 
 @contextmanager
 def told_with_lines(request: Mapping[str, Any]) -> Iterator[None]:
-    """What the plane finds wrong in a job file, with the line where it stands."""
+    """Errors that the plane finds in a job file, with their lines."""
     from dovetail.client.connection import Refused
 
     try:

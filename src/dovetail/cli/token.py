@@ -1,4 +1,4 @@
-"""`dovetail token`: who may talk to the plane."""
+"""`dovetail token`: access tokens of the plane."""
 
 from __future__ import annotations
 
@@ -6,53 +6,53 @@ from typing import Annotated
 
 import typer
 
-from dovetail.cli.live import (
+from dovetail.cli.connection import StateOption, connected, say_each
+from dovetail.cli.outputs import count, note, plainly, say
+from dovetail.cli.tables import (
     Column,
     JsonOption,
     OutputOption,
     PlainOutputOption,
     Raw,
-    StateOption,
-    ago,
-    connected,
     plain,
     print_items,
     print_value,
     read_form,
-    say_each,
 )
-from dovetail.cli.outputs import count, note, plainly, say
+from dovetail.cli.times import ago
 from dovetail.model.errors import InputError, UnknownName
 
 ROLES = ("admin", "user", "viewer")
 
 token = typer.Typer(
-    name="token", help="Say who may talk to the plane.", no_args_is_help=True, rich_markup_mode=None
+    name="token", help="Create, list and revoke access tokens.", no_args_is_help=True, rich_markup_mode=None
 )
 
 
 @token.command()
 def create(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="For people: whose it is.", show_default=False)],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the token.", show_default=False)],
     *,
     tenant: Annotated[
         str | None,
-        typer.Option("-A", "--tenant", metavar="NAME", help="Its jobs belong here.", show_default=False),
+        typer.Option("-A", "--tenant", metavar="NAME", help="Tenant of its jobs.", show_default=False),
     ] = None,
     user: Annotated[
         str | None,
-        typer.Option("-u", "--user", metavar="NAME", help="Who uses it; else NAME.", show_default=False),
+        typer.Option(
+            "-u", "--user", metavar="NAME", help="User of its jobs; by default NAME.", show_default=False
+        ),
     ] = None,
     role: Annotated[str, typer.Option(metavar="ROLE", help="admin, user or viewer.")] = "user",
     expires: Annotated[
         str | None,
-        typer.Option("--expires", metavar="TIME", help="Good for so long: 30d.", show_default=False),
+        typer.Option("--expires", metavar="TIME", help="Lifetime: 30d.", show_default=False),
     ] = None,
     output: PlainOutputOption = "",
     as_json: JsonOption = False,
     state: StateOption = None,
 ) -> None:
-    """Make a token. It is printed once, and the plane keeps only a hash of it.
+    """Create a token. It is printed once; the plane keeps only a hash of it.
 
     \b
     dovetail token create alice --tenant research --expires 90d
@@ -76,7 +76,7 @@ def create(
 
 @token.command("list")
 def list_tokens(output: OutputOption = "", as_json: JsonOption = False, state: StateOption = None) -> None:
-    """List the tokens: whose they are, not what they are.
+    """List the tokens, without their secrets.
 
     \b
     dovetail token list -o wide
@@ -91,10 +91,12 @@ def list_tokens(output: OutputOption = "", as_json: JsonOption = False, state: S
 
 @token.command()
 def revoke(
-    ids: Annotated[list[str], typer.Argument(metavar="ID...", help="From the list.", show_default=False)],
+    ids: Annotated[
+        list[str], typer.Argument(metavar="ID...", help="Ids from dovetail token list.", show_default=False)
+    ],
     state: StateOption = None,
 ) -> None:
-    """Make tokens worthless.
+    """Revoke tokens.
 
     \b
     dovetail token revoke t4k9
@@ -122,4 +124,4 @@ COLUMNS = (
     plain("role"),
     Column("expires", _expiry),
 )
-WIDE = (Column("made", lambda item: ago(item.get("created_at"))),)
+WIDE = (Column("created", lambda item: ago(item.get("created_at"))),)

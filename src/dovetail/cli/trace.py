@@ -1,4 +1,4 @@
-"""`dovetail trace`: look at traces, make them up, turn one format into another."""
+"""`dovetail trace`: inspect, generate and convert traces."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ if TYPE_CHECKING:
 
 trace = typer.Typer(
     name="trace",
-    help="Look at traces, make them up, turn one format into another.",
+    help="Inspect, generate and convert traces.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
 
 FormatOption = Annotated[
     str | None,
-    typer.Option("--format", metavar="F", help="Read it as this; seen from the file if not said."),
+    typer.Option("--format", metavar="F", help="Format of the file; by default detected."),
 ]
 
 
@@ -27,12 +27,12 @@ FormatOption = Annotated[
 def info(
     name: Annotated[str, typer.Argument(metavar="TRACE", help="A shipped trace or a file.")],
     gpus: Annotated[
-        int | None, typer.Option(metavar="N", min=1, help="Tell the load it offers to so many GPUs.")
+        int | None, typer.Option(metavar="N", min=1, help="Show the offered load on this many GPUs.")
     ] = None,
     format: FormatOption = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
-    """Say what a trace is like.
+    """Summarise a trace.
 
     \b
     dovetail trace info philly --gpus 416
@@ -59,8 +59,13 @@ def generate(
         ),
     ],
     jobs: Annotated[int, typer.Option(metavar="N", help="How many.", show_default=False)],
-    gpus: Annotated[int, typer.Option(metavar="N", help="Of the cluster it is for.", show_default=False)],
-    load: Annotated[float, typer.Option(metavar="X", help="Work offered over what the GPUs can do.")] = 0.9,
+    gpus: Annotated[
+        int,
+        typer.Option(metavar="N", help="GPUs of the cluster that the load refers to.", show_default=False),
+    ],
+    load: Annotated[
+        float, typer.Option(metavar="X", help="Offered load: work over capacity of the GPUs.")
+    ] = 0.9,
     seed: Annotated[int, typer.Option(metavar="N", help="The same seed gives the same jobs.")] = 0,
     output: Annotated[
         Path | None,
@@ -68,12 +73,12 @@ def generate(
             "-o",
             "--output",
             metavar="FILE",
-            help="CSV or JSONL by its name, packed if .gz or .xz; standard output if that is piped.",
+            help="CSV or JSONL by extension, compressed if .gz or .xz; standard output if piped.",
             show_default=False,
         ),
     ] = None,
 ) -> None:
-    """Make up a trace like a published one.
+    """Generate a trace like a published one.
 
     \b
     dovetail trace generate --like philly --jobs 1000 --gpus 64 --load 0.9 --seed 1 -o mine.csv
@@ -85,7 +90,7 @@ def generate(
     from dovetail.traces import generate as made_up
 
     if output is None and sys.stdout.isatty():
-        raise InputError(f"{jobs:,} jobs would fill the screen; name a file with -o, or pipe them on")
+        raise InputError(f"{jobs:,} jobs would fill the screen; give a file with -o, or pipe the output")
     check_writable(output)
     if output is not None:
         written_as(output)
@@ -101,11 +106,11 @@ def generate(
 def convert(
     source: Annotated[str, typer.Argument(metavar="IN", help="A shipped trace or a file.")],
     target: Annotated[
-        Path, typer.Argument(metavar="OUT", help="CSV or JSONL by its name, packed if .gz or .xz.")
+        Path, typer.Argument(metavar="OUT", help="CSV or JSONL by extension, compressed if .gz or .xz.")
     ],
     format: FormatOption = None,
 ) -> None:
-    """Write a trace of any format as our CSV or JSONL.
+    """Convert a trace of any format to Dovetail CSV or JSONL.
 
     \b
     dovetail trace convert cluster_log.csv mine.jsonl.gz --format helios
@@ -121,18 +126,20 @@ def convert(
 
 
 def written_as(path: Path) -> str:
-    """csv or jsonl, by the name of the file."""
+    """csv or jsonl, by the file extension."""
     from dovetail.model.errors import InputError
 
     suffixes = [suffix for suffix in path.suffixes if suffix not in (".gz", ".xz")]
     kind = suffixes[-1].lstrip(".") if suffixes else ""
     if kind not in ("csv", "jsonl"):
-        raise InputError(f"{path}: traces are written as .csv or .jsonl (.gz, .xz); name it so")
+        raise InputError(
+            f"{path}: traces are written as .csv or .jsonl (.gz, .xz); use one of these extensions"
+        )
     return kind
 
 
 def write(made: Trace, path: Path) -> None:
-    """The jobs as CSV or JSONL, whole or not at all."""
+    """Write the jobs as CSV or JSONL; the file appears only when it is complete."""
     from dovetail.traces import write_csv, write_jsonl
 
     (write_csv if written_as(path) == "csv" else write_jsonl)(made.jobs, path)
@@ -226,4 +233,4 @@ def _print(summary: Summary, gpus: int | None) -> None:
     for line in summary.notes:
         note(line)
     if gpus is None:
-        say("what load does it offer?  --gpus N")
+        say("its offered load:  --gpus N")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dovetail.cli.live import StateOption
+from dovetail.cli.connection import StateOption
 from dovetail.cli.outputs import count, note, plainly, say
 from dovetail.cli.policy import told_policy
 from dovetail.client.connection import kept_address, state_folder
@@ -18,54 +18,75 @@ from dovetail.model.errors import InputError
 if TYPE_CHECKING:
     from dovetail.control.serve import Up
 
-STOPPING = 120.0  # seconds that cancelled jobs may take to leave
+STOPPING = 120.0  # seconds that cancelled jobs may take to stop
 
 
 def up(
     state: StateOption = None,
     port: Annotated[
-        int, typer.Option("--port", metavar="N", min=1, max=65535, help="Where the API listens.")
+        int, typer.Option("--port", metavar="N", min=1, max=65535, help="Port of the API.")
     ] = 8470,
     host: Annotated[
         str,
         typer.Option(
             "--host",
             metavar="ADDRESS",
-            help="On which address; others than loopback are open to the network.",
+            help="Address of the API; other machines can reach any address but loopback.",
         ),
     ] = "127.0.0.1",
     policy: Annotated[
         str | None,
         typer.Option(
-            "--policy", metavar="NAME", help="Who decides; as before if left out.", show_default=False
+            "--policy",
+            metavar="NAME",
+            help="Scheduling policy; by default the last one chosen.",
+            show_default=False,
         ),
     ] = None,
     options: Annotated[
         list[str] | None,
         typer.Option("--set", metavar="KEY=VALUE", help="An option of the policy.", show_default=False),
     ] = None,
+    stand_in: Annotated[
+        str,
+        typer.Option(
+            "--stand-in",
+            metavar="NAME",
+            help="Policy that decides while the chosen one fails; last: the one chosen before. "
+            "[default: backfill]",
+            show_default=False,
+        ),
+    ] = "",
     database: Annotated[
         str | None,
         typer.Option(
             "--database",
             metavar="URL",
             envvar="DOVETAIL_DATABASE",
-            help="postgresql://...; SQLite in the state folder if left out.",
+            help="postgresql://...; by default SQLite in the state folder.",
             show_default=False,
             show_envvar=False,
         ),
     ] = None,
+    rebind: Annotated[
+        bool,
+        typer.Option(
+            "--rebind",
+            help="Bind the state folder and the database to each other, after one of them was lost.",
+        ),
+    ] = False,
     virtual: Annotated[
         str | None,
         typer.Option(
-            "--virtual", metavar="SPEC", help="Pretend to have 2x4:A100,1x4:V100.", show_default=False
+            "--virtual", metavar="SPEC", help="Virtual GPUs: 2x4:A100,1x4:V100.", show_default=False
         ),
     ] = None,
     time_scale: Annotated[
-        float, typer.Option("--time-scale", metavar="X", help="Let time run X times as fast (virtual GPUs).")
+        float,
+        typer.Option("--time-scale", metavar="X", help="Time runs X times as fast (virtual GPUs only)."),
     ] = 1.0,
     open_metrics: Annotated[
-        bool, typer.Option("--open-metrics", help="Let everybody read /metrics, without a token.")
+        bool, typer.Option("--open-metrics", help="Serve /metrics without a token.")
     ] = False,
     keep: Annotated[
         float,
@@ -73,37 +94,76 @@ def up(
             "--keep",
             metavar="DAYS",
             min=0.0,
-            help="Remove output of jobs that ended longer ago, checkpoints if completed; 0: never.",
+            help="Days to keep output of ended jobs and checkpoints of completed jobs; 0: for ever.",
         ),
     ] = 30.0,
+    output_limit: Annotated[
+        str,
+        typer.Option(
+            "--output-limit",
+            metavar="SIZE",
+            help="Output that is kept of an attempt, unless a job names its output file; 0: no limit.",
+        ),
+    ] = "1GiB",
+    pass_env: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--pass-env",
+            metavar="NAME",
+            help="Variable of this environment that jobs get too; may be repeated.",
+            show_default=False,
+        ),
+    ] = None,
     known_as: Annotated[
         list[str] | None,
         typer.Option(
             "--known-as",
             metavar="NAME",
-            help="A host name it is reached by, behind a proxy.",
+            help="Host name of the plane behind a proxy.",
             show_default=False,
         ),
     ] = None,
-    demo: Annotated[bool, typer.Option("--demo", help="Submit an example and watch it.")] = False,
+    allow_root: Annotated[
+        bool,
+        typer.Option(
+            "--allow-root",
+            envvar="DOVETAIL_ALLOW_ROOT",
+            show_envvar=False,
+            help="Run jobs of tenants without an account as root, if the plane is root.",
+        ),
+    ] = False,
+    set_clock: Annotated[
+        bool,
+        typer.Option(
+            "--set-clock", help="Take the time from the wall clock, if it was set since the plane last ran."
+        ),
+    ] = False,
+    accept_loss: Annotated[
+        bool,
+        typer.Option(
+            "--accept-loss",
+            help="Start though the database is older than the state folder; stop jobs that it does not know.",
+        ),
+    ] = False,
+    demo: Annotated[bool, typer.Option("--demo", help="Submit an example workload.")] = False,
 ) -> None:
     """Start a plane on this machine.
 
-    It is scheduler, API and the jobs of this machine, in one process. Jobs outlive it: a plane that is
-    started again finds them. Stop it with ^C or dovetail down.
+    The plane is one process: the scheduler, the API and the web page. It runs jobs on this machine. Jobs keep
+    running when the plane stops, and the next plane finds them. Stop the plane with ^C or dovetail down.
     """
-    from dovetail.bench.entrants import read_entrant
+    from dovetail.bench.policy_choice import read_policy_choice
     from dovetail.cli.inputs import read_settings
     from dovetail.control.serve import Wanted, serve
 
     folder = state_folder(state).absolute()
     if options and not policy:
-        raise InputError("--set gives options of a policy; name it with --policy")
-    chosen = read_entrant(policy, read_settings(options or [])).options if policy else {}
+        raise InputError("--set needs a policy; give it with --policy")
+    chosen = read_policy_choice(policy, read_settings(options or [])).options if policy else {}
 
     if demo:
         from dovetail.control.demo import check_room
-        from dovetail.engines.gpus import discover
+        from dovetail.engines.local.devices import discover
 
         check_room(discover(virtual).cluster)
 
@@ -123,34 +183,54 @@ def up(
             host=host,
             policy=policy,
             options=chosen,
+            stand_in=stand_in,
             database=database,
+            rebind=rebind,
             virtual=virtual,
             scale=time_scale,
             open_metrics=open_metrics,
             keep_days=keep,
+            output_limit=_limit(output_limit),
+            pass_env=tuple(pass_env or ()),
+            allow_root=allow_root,
+            set_clock=set_clock,
+            accept_loss=accept_loss,
             hosts=tuple(known_as or ()),
         ),
         ready,
     )
 
 
+def _limit(text: str) -> int:
+    from dovetail.model.units import parse_memory
+
+    try:
+        return 0 if text.strip() == "0" else parse_memory(text)
+    except ValueError:
+        raise InputError(f"--output-limit {text}: not a size; write 1GiB, 500MB, or 0 for no limit") from None
+
+
 def _announce(up: Up, folder: Path, where: str) -> None:
     cluster = up.plane.cluster
     name, options = up.plane.policy if up.plane.leads else ("", {})
-    lines = [f"dovetail is up at {up.url}", f"  the page is there too: see it with  dovetail open{where}"]
+    lines = [f"dovetail is up at {up.url}", f"  open the page with  dovetail open{where}"]
     kind = "virtual " if up.found.virtual else ""
     there = f"{count(cluster.gpus, kind + 'GPU')} on {count(len(cluster.nodes), 'node')}"
     lines.append(f"  {there}; state in {folder}")
     if name:
         lines.append(f"  policy {told_policy(name, options)}; change it with  dovetail policy{where} NAME")
     else:
-        lines.append(f"  another plane leads ({up.plane.leader()}); this one takes over when it goes")
+        lines.append(
+            f"  another plane is the leader ({up.plane.leader()}); this one takes over when the leader stops"
+        )
     if up.found.note:
         lines.append(f"  {up.found.note}")
     if up.limits:
         lines.append(f"  {up.limits}")
+    if up.root:
+        lines += [f"  {line}" for line in up.root.splitlines()]
     if up.first:
-        lines += ["", "  first token (admin), shown this once:", f"  {up.first}"]
+        lines += ["", "  first token (admin), shown only once:", f"  {up.first}"]
     lines += [
         "",
         "try, in another terminal:",
@@ -166,9 +246,9 @@ def down(
     state: StateOption = None,
     cancel: Annotated[bool, typer.Option("--cancel", help="Cancel all jobs first.")] = False,
 ) -> None:
-    """Stop the plane of this machine; its jobs go on.
+    """Stop the plane of this machine; its jobs keep running.
 
-    It is the plane of the state folder, whatever DOVETAIL_URL and DOVETAIL_TOKEN say.
+    This is the plane of the state folder; DOVETAIL_URL and DOVETAIL_TOKEN are ignored.
 
     \b
     dovetail down
@@ -181,8 +261,8 @@ def down(
     if pid is None:
         raise InputError(f"no plane runs on {folder}; start one with dovetail up")
     url = kept_address(folder).url
-    became = _cancelled(folder) if cancel else "its jobs go on"
-    tell_to_stop(pid)
+    became = _cancelled(folder) if cancel else "its jobs keep running"
+    tell_to_stop(folder)
     deadline = time.monotonic() + 60
     while running_at(folder) == pid and time.monotonic() < deadline:
         time.sleep(0.05)
@@ -191,11 +271,11 @@ def down(
     say(plainly(f"the plane on {folder} has stopped; {became}"))
     elsewhere = os.environ.get("DOVETAIL_URL")
     if elsewhere and elsewhere.rstrip("/") != url:
-        note(plainly(f"DOVETAIL_URL is {elsewhere}, which this has not stopped"))
+        note(plainly(f"DOVETAIL_URL is {elsewhere}; that plane was not stopped"))
 
 
 def _cancelled(folder: Path) -> str:
-    """End all jobs, with the token of the plane itself; says what became of them."""
+    """Cancel all jobs, with the token of the plane; returns the outcome as a sentence."""
     from dovetail.client.client import Client
 
     kept = kept_address(folder)
@@ -213,5 +293,5 @@ def _cancelled(folder: Path) -> str:
     told = f"{count(done, 'job')} cancelled" if asked else "there were no jobs"
     if left:
         names = ", ".join(left[:5]) + (", ..." if len(left) > 5 else "")
-        told += f", {count(len(left), 'job')} not gone after {STOPPING:g} s: {names}"
+        told += f", {count(len(left), 'job')} still stopping after {STOPPING:g} s: {names}"
     return told

@@ -1,29 +1,18 @@
-"""`dovetail why`: why a job waits, who holds what it lacks, what would let it start."""
+"""`dovetail why`: why a job waits, which jobs hold the resources, and how it could start sooner."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from dovetail.cli.live import (
-    Column,
-    JobArgument,
-    JsonOption,
-    PlainOutputOption,
-    StateOption,
-    ago,
-    clock,
-    connected,
-    expected,
-    job_id,
-    print_table,
-    print_value,
-    read_form,
-)
+from dovetail.cli.connection import JobArgument, StateOption, connected, job_id
 from dovetail.cli.outputs import count, plainly, say
+from dovetail.cli.tables import Column, JsonOption, PlainOutputOption, print_table, print_value, read_form
+from dovetail.cli.times import ago, clock, expected
 
 if TYPE_CHECKING:
-    from dovetail.client.client import Client, Why
+    from dovetail.client.client import Client
+    from dovetail.client.documents import Why
 
 
 def why(
@@ -32,9 +21,9 @@ def why(
     as_json: JsonOption = False,
     state: StateOption = None,
 ) -> None:
-    """Say why a job waits, and until when.
+    """Say why a job waits, and when it will start.
 
-    It names who holds what the job lacks, and what would let it start now.
+    The answer names the jobs that hold the resources, and what would let the job start sooner.
 
     \b
     dovetail why k3v9q2
@@ -58,7 +47,7 @@ def why(
 
 
 def waiting(client: Client, found: Why) -> str:
-    """What keeps it, in a sentence; with the moment if it is one that it waits for."""
+    """The reason as a sentence; with the time, if the job waits for one."""
     if found.reason != "BeginTime":
         return found.sentence
     at = found.raw.get("begin_at") or client.job_info(found.job).raw.get("begin_at")
@@ -71,7 +60,9 @@ def _ahead(ahead: Mapping[str, Any]) -> str:
         return ""
     mine = f"{count(own, 'job')} of yours" if own else ""
     others = (
-        (f"{count(others, 'job')} of others" if type(others) is int else "jobs of others") if others else ""
+        (f"{count(others, 'job')} of other users" if type(others) is int else "jobs of other users")
+        if others
+        else ""
     )
     return f"ahead of it: {' and '.join(part for part in (mine, others) if part)}"
 

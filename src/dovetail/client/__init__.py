@@ -1,1 +1,1 @@
-"""The Python side of a plane: a client, an executor for functions, and what a training script imports."""
+"""The Python SDK: a client, an executor for functions, and `job` for training scripts."""

@@ -1,4 +1,4 @@
-"""`dovetail.Client`: what a program can ask a plane and tell it.
+"""`dovetail.Client`: a plane, as a Python program uses it.
 
     client = dovetail.Client()                 # the plane of this machine, or DOVETAIL_URL
     print(client.plan("train.yaml").eta)
@@ -7,7 +7,7 @@
         print(text, end="")
     print(job.wait().state)
 
-Answers are small frozen values; what a newer plane adds to them is found in `raw`.
+Answers are frozen values. `raw` has the whole answer, with fields that only a newer plane knows.
 """
 
 from __future__ import annotations
@@ -16,170 +16,30 @@ import codecs
 import os
 import re
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields
-from datetime import UTC, datetime
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, Self, TypeVar
 
-from dovetail.client.connection import Connection, Query, segment
+from dovetail.client.connection import ApiError, Connection, Query, segment
+from dovetail.client.documents import ACTIVE, Job, Node, Plan, Raw, Why, document_of
 from dovetail.model.errors import InputError
 
-ACTIVE = ("pending", "held", "running", "stopping")  # a job in any other state has ended
-GOES_ALONG = ("PATH", "VIRTUAL_ENV", "CONDA_PREFIX", "CONDA_DEFAULT_ENV", "PYTHONPATH", "LD_LIBRARY_PATH")
+PASSED_ON = ("PATH", "VIRTUAL_ENV", "CONDA_PREFIX", "CONDA_DEFAULT_ENV", "PYTHONPATH", "LD_LIBRARY_PATH")
 WORST_FIRST = ("failed", "refused", "out-of-memory", "node-failed", "timeout", "cancelled", "completed")
 
 LONGEST_KEY = 255
-
-T = TypeVar("T")
-Raw = Mapping[str, Any]
-
-
-def _of(kind: Callable[..., T], raw: Raw) -> T:
-    """The fields that we know, out of whatever the plane says; moments become datetimes."""
-    values: dict[str, Any] = {}
-    for known in fields(kind):  # type: ignore[arg-type]
-        if known.name in raw and raw[known.name] is not None:
-            value = raw[known.name]
-            values[known.name] = moment(value) if known.name.endswith("_at") else value
-    return kind(**values, raw=raw)
-
-
-def moment(text: object) -> Any:
-    """An ISO 8601 moment as a datetime; what is none stays as it is."""
-    if not isinstance(text, str):
-        return text
-    try:
-        found = datetime.fromisoformat(text)
-    except ValueError:
-        return text
-    return found if found.tzinfo else found.replace(tzinfo=UTC)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Job:
-    """A job as the plane sees it at one moment."""
-
-    id: str
-    name: str = ""
-    state: str = ""
-    letter: str = ""
-    reason: str = ""
-    kind: str = ""
-    tenant: str = ""
-    user: str = ""
-    model: str = ""
-    priority: Any = 0
-    gpus: float = 0
-    gpu_share: float | None = None  # of each of them
-    cpus: float | None = None  # on each node
-    memory: int | None = None  # bytes on each node
-    nodes: int = 0
-    gpu_types: Sequence[str] = ()
-    time_limit: float | None = None
-    submitted_at: datetime | None = None
-    eligible_at: datetime | None = None
-    started_at: datetime | None = None
-    first_started_at: datetime | None = None
-    ended_at: datetime | None = None
-    placement: Sequence[Raw] = ()
-    attempt: int = 0
-    restarts: int = 0
-    exit_code: int | None = None
-    cause: str = ""
-    detail: str = ""
-    array: Raw | None = None
-    dependency: str | None = None
-    output: str | None = None
-    progress: Raw | None = None
-    gpu_seconds: float = 0.0
-    lost_gpu_seconds: float = 0.0
-    raw: Raw = field(default_factory=dict, repr=False)
-
-    @property
-    def done(self) -> bool:
-        return self.state not in ACTIVE
 
 
 class LogPiece(NamedTuple):
     """Part of the output of one process."""
 
     data: bytes
-    next: int  # the offset to go on from
-    files: int  # how many processes have output of their own
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Span:
-    """When something will probably happen."""
-
-    low: datetime | None = None
-    likely: datetime | None = None
-    high: datetime | None = None
-
-    @staticmethod
-    def of(raw: Raw | None) -> Span | None:
-        if not raw:
-            return None
-        return Span(**{name: moment(raw.get(name)) for name in ("low", "likely", "high")})
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Why:
-    """Why a job waits, who holds what it lacks, and what would let it start."""
-
-    job: str = ""
-    state: str = ""
-    reason: str = ""
-    sentence: str = ""
-    holders: Sequence[Raw] = ()
-    remedy: str = ""
-    starts_at: Any = None
-    ahead: Raw = field(default_factory=dict)
-    raw: Raw = field(default_factory=dict, repr=False)
-
-    @property
-    def starts(self) -> Span | None:
-        return Span.of(self.starts_at)
-
-    def __str__(self) -> str:
-        return self.sentence
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
-    """Where and about when a job would start."""
-
-    fits: bool = True
-    starts_at: Any = None
-    placement: Sequence[Raw] = ()
-    preempts: Sequence[str] = ()
-    cost: float | None = None
-    raw: Raw = field(default_factory=dict, repr=False)
-
-    @property
-    def starts(self) -> Span | None:
-        return Span.of(self.starts_at)
-
-    @property
-    def eta(self) -> datetime | None:
-        """The likely start; None if nobody can tell."""
-        return self.starts.likely if self.starts else None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Node:
-    name: str
-    state: str = ""
-    type: str = ""
-    gpus: int = 0
-    free: float = 0
-    reason: str = ""
-    raw: Raw = field(default_factory=dict, repr=False)
+    next: int  # the offset to continue from
+    files: int  # how many processes write output
 
 
 class JobHandle:
-    """A job, or an array of them, that was submitted."""
+    """A submitted job or array of jobs."""
 
     def __init__(
         self,
@@ -192,46 +52,47 @@ class JobHandle:
     ) -> None:
         self.client, self.id, self.count = client, id, count
         self.ids = tuple(ids) or (id,)
-        self.notes = tuple(notes)  # what may have been meant otherwise
-        self._seen: Job | None = None
+        self.notes = tuple(notes)  # warnings about parts of the request that may not be what the user meant
+        self._last_info: Job | None = None
 
     def __repr__(self) -> str:
         return f"JobHandle({self.id!r})"
 
     @property
     def info(self) -> Job:
-        """As it was when it was last asked for."""
-        return self._seen or self.refresh()
+        """The job, as it was at the last request to the plane."""
+        return self._last_info or self.refresh()
 
     @property
     def state(self) -> str:
-        """Its state now."""
-        return self._seen.state if self._seen is not None and self._seen.done else self.refresh().state
+        """The state of the job now."""
+        last = self._last_info
+        return last.state if last is not None and last.done else self.refresh().state
 
     @property
     def done(self) -> bool:
         return self.state not in ACTIVE
 
     def refresh(self) -> Job:
-        self._seen = self.client.job_info(self.id)
-        return self._seen
+        self._last_info = self.client.job_info(self.id)
+        return self._last_info
 
     def wait(self, timeout: float | None = None) -> Job:
-        """Until it has ended; TimeoutError if that takes longer."""
+        """Wait until the job has ended; TimeoutError if that takes longer."""
         until = None if timeout is None else time.monotonic() + timeout
         pause = 0.05
-        while not (seen := self.refresh()).done:
+        while not (info := self.refresh()).done:
             left = None if until is None else until - time.monotonic()
             if left is not None and left <= 0:
-                raise TimeoutError(f"job {self.id} is {seen.state} after {timeout:g} s")
+                raise TimeoutError(f"job {self.id} is {info.state} after {timeout:g} s")
             time.sleep(pause if left is None else min(pause, left))
             pause = min(pause * 1.5, 1.0)
-        return seen
+        return info
 
     def logs(
         self, follow: bool = False, *, attempt: int | None = None, node: str | None = None
     ) -> Iterator[str]:
-        """Its output in pieces; with `follow` until it has ended, over all its attempts from now on."""
+        """The output in pieces; with `follow` until the job has ended, including later attempts."""
         return self.client.logs(self.id, follow, attempt=attempt, node=node)
 
     def why(self) -> Why:
@@ -245,7 +106,7 @@ class JobHandle:
 
 
 class Client:
-    """A plane. Without arguments: DOVETAIL_URL and DOVETAIL_TOKEN, or the plane of this machine."""
+    """A plane. Without arguments: that of DOVETAIL_URL and DOVETAIL_TOKEN, or the plane of this machine."""
 
     def __init__(
         self,
@@ -273,7 +134,7 @@ class Client:
     # -- jobs
 
     def submit(self, request: str | Path | Raw, *, key: str | None = None, **overrides: object) -> JobHandle:
-        """A job file, an `#SBATCH` script, or a request as a dict. The same `key` submits once only."""
+        """Submit a job file, an `#SBATCH` script or a request as a dict. The same `key` submits only once."""
         if key is not None and (len(key) > LONGEST_KEY or re.fullmatch("[!-~](?:[ -~]*[!-~])?", key) is None):
             raise InputError(
                 f"the key {key[:80]!r} cannot be sent; write 1 to {LONGEST_KEY} plain characters"
@@ -290,9 +151,9 @@ class Client:
         )
 
     def plan(self, request: str | Path | Raw, **overrides: object) -> Plan:
-        """Where and when it would start, by the same code that will decide it."""
+        """Where and when the job would start, by the same code that will decide it."""
         body = read_request(request, overrides, local=self.connection.local)
-        return _of(Plan, self.connection.post("/plan", body, again=True))
+        return document_of(Plan, self.connection.post("/plan", body, again=True))
 
     def job(self, id: str) -> JobHandle:
         handle = JobHandle(self, id)
@@ -300,47 +161,47 @@ class Client:
         return handle
 
     def job_info(self, id: str) -> Job:
-        """A job; an array is shown as one, in the state that matters most."""
+        """A job. An array is one job, in the most important state of its members."""
         raw = self.connection.get(f"/jobs/{segment(id)}")
         if isinstance(states := raw.get("states"), Mapping):
             raw = {**raw, "state": overall(states)}
-        return _of(Job, raw)
+        return document_of(Job, raw)
 
     def jobs(self, *, limit: int | None = None, **filters: object) -> Iterator[Job]:
         """Newest first. Filters: state, user, mine, name, array, tenant, since, active."""
         for raw in self.pages("/jobs", limit, **filters):
-            yield _of(Job, raw)
+            yield document_of(Job, raw)
 
     def history(self, *, limit: int | None = None, **filters: object) -> Iterator[Job]:
         """Jobs that have ended. Filters: since, until, user, tenant, state."""
         for raw in self.pages("/history", limit, **filters):
-            yield _of(Job, raw)
+            yield document_of(Job, raw)
 
     def why(self, id: str) -> Why:
-        return _of(Why, self.connection.get(f"/jobs/{segment(id)}/why"))
+        return document_of(Why, self.connection.get(f"/jobs/{segment(id)}/why"))
 
     def attempts(self, id: str) -> list[Raw]:
         return _items(self.connection.get(f"/jobs/{segment(id)}/attempts"))
 
     def reports(self, id: str) -> list[Raw]:
-        """What the job said of its progress."""
+        """The job's own reports of its progress."""
         return _items(self.connection.get(f"/jobs/{segment(id)}/reports"))
 
     def cancel(self, *ids: str, mine: bool = False, tasks: str | None = None) -> int:
-        """How many were cancelled; those that were over before do not count."""
+        """The number of jobs that were cancelled; jobs that had ended before do not count."""
         if len(ids) == 1 and not mine:
             now = self.cancel_one(ids[0], tasks)
             return int(now["acted"]) if "acted" in now else int(now.get("state") in ("cancelled", "stopping"))
         if tasks is not None:
-            raise InputError(f"tasks {tasks} of which array? name one id")
+            raise InputError(f"tasks {tasks} need exactly one array id")
         return int(self.cancel_many(*ids, mine=mine)["count"])
 
     def cancel_one(self, id: str, tasks: str | None = None) -> Raw:
-        """The job as it is then; of an array its summary, where `acted` says how many were cancelled."""
+        """The job afterwards. For an array its summary, where `acted` is the number of cancelled jobs."""
         return self._act(id, "cancel", tasks)
 
     def cancel_many(self, *ids: str, mine: bool = False) -> Raw:
-        """`count` were cancelled; ids that no job has are left in `missing`."""
+        """`count` is the number of cancelled jobs; `missing` lists the ids that no job has."""
         body: dict[str, object] = {"mine": True} if mine else {"ids": list(ids)}
         found = _mapping(self.connection.post("/jobs/cancel", body, again=True))
         return {"missing": found.get("unknown", []), **found}
@@ -352,7 +213,7 @@ class Client:
         return self._act(id, "release", tasks)
 
     def requeue(self, id: str, tasks: str | None = None) -> Raw:
-        path = f"/jobs/{segment(id)}/requeue"  # heard twice, it would stop the new attempt as well
+        path = f"/jobs/{segment(id)}/requeue"  # not repeated: a second request would stop the new attempt
         return _mapping(self.connection.post(path, query={"tasks": tasks}))
 
     def set_priority(self, id: str, priority: int | str) -> Raw:
@@ -381,7 +242,7 @@ class Client:
         return LogPiece(answer.body, next_offset, int(answer.headers.get("X-Files") or 1))
 
     def log_lines(self, id: str, *, attempt: int | None = None, tail: int | None = None) -> Iterator[str]:
-        """The output of all processes as it comes, line by line, each line with where it is from."""
+        """The output of all processes line by line as it comes; each line names its process."""
         query: Query = {"attempt": attempt, "tail": tail}
         for event in self.connection.events(f"/jobs/{segment(id)}/logs/stream", query):
             if event.kind == "message":
@@ -396,10 +257,11 @@ class Client:
         node: str | None = None,
         offset: int = 0,
     ) -> Iterator[str]:
-        """Output in pieces, as bytes became text.
+        """The output in pieces of text.
 
-        Followed by asking for what comes after an offset: nothing is lost or doubled when the plane
-        restarts, and carriage returns of progress bars survive, which event streams would take for line ends.
+        With `follow` the plane is asked again for the output after an offset. So nothing is lost or repeated
+        when the plane restarts. The carriage returns of progress bars are kept; an event stream would split
+        lines there.
         """
         decoder = codecs.getincrementaldecoder("utf-8")("replace")
         job = self.job_info(id)
@@ -419,7 +281,7 @@ class Client:
                     current, offset, last_look = job.attempt, 0, False
                     continue
                 break
-            if ended:  # what it wrote last may have come after our last look
+            if ended:  # its last output may have come after the last request
                 last_look = True
                 continue
             time.sleep(pause)
@@ -432,7 +294,7 @@ class Client:
     # -- the cluster
 
     def nodes(self) -> list[Node]:
-        return [_of(Node, raw) for raw in self.node_list()]
+        return [document_of(Node, raw) for raw in self.node_list()]
 
     def node_list(self) -> list[Raw]:
         return list(self.pages("/nodes"))
@@ -454,11 +316,11 @@ class Client:
         return _mapping(self.connection.get("/shares"))
 
     def set_tenant(self, name: str, **settings: object) -> Raw:
-        """weight, quota, borrow, limit, parent."""
+        """Set weight, quota, borrow, limit or parent of a tenant."""
         return _mapping(self.connection.put(f"/tenants/{segment(name)}", settings))
 
     def drop_tenant(self, name: str) -> None:
-        """Forget what a tenant may have. Needs an administrator's token."""
+        """Remove the settings of a tenant. Needs an administrator's token."""
         self.connection.delete(f"/tenants/{segment(name)}")
 
     def report(self, by: str = "tenant", **filters: object) -> Raw:
@@ -480,7 +342,7 @@ class Client:
         return list(self.pages("/tokens"))
 
     def create_token(self, name: str, **facts: object) -> Raw:
-        """tenant, user, role, expires_in (seconds). The answer is the only one that holds the token."""
+        """Facts: tenant, user, role, expires_in (seconds). Only this answer contains the token itself."""
         body = {"name": name, **{key: value for key, value in facts.items() if value is not None}}
         return _mapping(self.connection.post("/tokens", body))
 
@@ -491,12 +353,19 @@ class Client:
         return _mapping(self.connection.get("/version"))
 
     def health(self) -> Raw:
-        return _mapping(self.connection.get("/health"))
+        """What the plane is: its status is ok, standby or trouble."""
+        try:
+            return _mapping(self.connection.get("/health"))
+        except ApiError as error:
+            if error.status == 503 and "role" in error.problem:  # a plane in trouble says so
+                return dict(error.problem)
+            raise
 
     def watch(self, job: str | None = None, *, last: str = "") -> Iterator[Raw]:
-        """Every change of a job that you may see (or of one job or array), as it happens.
+        """Every change of a job that the token may see, or of one job or array, as it happens.
 
-        `last` is the `event_id` of the last one seen. One whose `id` is None means that some were missed.
+        `last` is the `event_id` of the last change that was received. A change with the `id` None says that
+        some changes were missed.
         """
         import json  # noqa: PLC0415
 
@@ -521,11 +390,11 @@ class Client:
 
 
 def read_request(request: str | Path | Raw, overrides: Raw, *, local: bool = False) -> Raw:
-    """A request as the plane takes it; what is None in the overrides is left as it is."""
+    """A request in the form of the API; an override that is None changes nothing."""
     given = {key: value for key, value in overrides.items() if value is not None}
     if isinstance(request, Mapping):
         return {**request, **given} if given else request
-    from dovetail.client.jobfile import read_jobfile  # noqa: PLC0415  (YAML is only loaded by who needs it)
+    from dovetail.client.jobfile import read_jobfile  # noqa: PLC0415  (YAML is loaded only when a file is read)
 
     found = read_jobfile(request, given)
     return placed_here(found) if local else found
@@ -535,16 +404,16 @@ T_Request = TypeVar("T_Request", bound=dict[str, Any])
 
 
 def placed_here(request: T_Request) -> T_Request:
-    """On the machine of the plane a job starts where its user stands and finds programs as its user does."""
+    """On the machine of the plane, a job runs in the current folder and finds the same programs."""
     request.setdefault("workdir", os.getcwd())
-    along = {name: os.environ[name] for name in GOES_ALONG if os.environ.get(name)}
-    if isinstance(env := request.get("env", {}), Mapping):  # else the plane will say what is wrong with it
-        request["env"] = {**along, **env}
+    passed_on = {name: os.environ[name] for name in PASSED_ON if os.environ.get(name)}
+    if isinstance(env := request.get("env", {}), Mapping):  # else the plane reports what is wrong
+        request["env"] = {**passed_on, **env}
     return request
 
 
 def overall(states: Mapping[str, int]) -> str:
-    """The state of an array: of its jobs, the one that matters most."""
+    """The state of an array: the most important one among its jobs."""
     there = [state for state, number in states.items() if number]
     for state in ("running", "stopping", "pending", "held", *WORST_FIRST):
         if state in there:

@@ -1,9 +1,9 @@
-"""Talking to a plane: HTTP by the standard library, kept open, patient, and careful with the token.
+"""The HTTP connection to a plane. It is kept open and opened again when lost, and it protects the token.
 
-`dovetail ps` should cost a fifth of a second, so there is no HTTP library here. What may be sent twice is
-sent again when a connection is lost; what may not is sent once. "Not done" answers (429, 503) are waited out,
-and a plane that does not lead names the one that does. A plane that was never reached is reported at once;
-one that answered before is given some patience, since it may be restarting.
+`dovetail ps` should take a fifth of a second, so only the standard library is used. A request that may be
+repeated is sent again when the connection is lost; any other is sent once. After 429 and 503 the client
+waits and asks again. A plane that does not lead names the leader. A plane that was never reached is
+reported at once; one that answered before may be restarting, so the client keeps trying for a while.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from dovetail.model.errors import DovetailError, InputError
 
 ROOT = "/api/v1"
 CONNECT_TIMEOUT = 10.0
-MOST_HOPS = 5
-IDLE = 3.0  # seconds after which a kept connection is not trusted: servers hang up on idle ones
-LOST = (OSError, http.client.HTTPException)
+MAX_REDIRECTS = 5
+MAX_IDLE = 3.0  # seconds after which a kept connection is not used again: servers close idle ones
+CONNECTION_ERRORS = (OSError, http.client.HTTPException)
 Query = Mapping[str, object]
 
 
 class NoPlane(DovetailError):
-    """Nobody answers where a plane should be."""
+    """No plane answers at the address."""
 
 
 class ApiError(DovetailError):
@@ -46,16 +46,18 @@ class ApiError(DovetailError):
 
     @property
     def problems(self) -> list[Any]:
-        """What is wrong with each field, where the plane says so."""
+        """What is wrong with each field, if the plane says so."""
         found = self.problem.get("problems", self.problem.get("errors", []))
         return list(found) if isinstance(found, list) else []
 
 
 class Refused(ApiError, InputError):
-    """The plane says that the question is wrong: exit code 2."""
+    """The plane refused the request as wrong: exit code 2."""
 
 
-class Answer(NamedTuple):
+class Reply(NamedTuple):
+    """One answer of the plane."""
+
     status: int
     headers: http.client.HTTPMessage
     body: bytes
@@ -76,11 +78,11 @@ class ServerEvent(NamedTuple):
 class Address:
     url: str
     token: str = field(default="", repr=False)
-    state: Path | None = None  # the state folder it was found in
+    state: Path | None = None  # the plane's state folder, if it is on this machine
 
 
 def state_folder(state: str | Path | None = None) -> Path:
-    """Where the plane of this machine keeps its state."""
+    """The state folder of the plane of this machine."""
     if state or (state := os.environ.get("DOVETAIL_STATE")):
         return Path(state).expanduser()
     base = os.environ.get("XDG_STATE_HOME")
@@ -90,9 +92,9 @@ def state_folder(state: str | Path | None = None) -> Path:
 def find_address(
     url: str | None = None, token: str | None = None, state: str | Path | None = None
 ) -> Address:
-    """Arguments come first, then DOVETAIL_URL and DOVETAIL_TOKEN, then what the plane wrote into its folder.
+    """From the arguments, else from DOVETAIL_URL and DOVETAIL_TOKEN, else from the plane's state folder.
 
-    The token in the folder is for the plane that wrote it there: it is sent nowhere else.
+    The token in the folder is sent only to the plane that wrote it there.
     """
     folder = state_folder(state)
     token = (token or os.environ.get("DOVETAIL_TOKEN") or "").strip()
@@ -106,7 +108,7 @@ def find_address(
 
 
 def kept_address(folder: Path) -> Address:
-    """What the plane of this folder wrote there: its address, and a token of its own."""
+    """The address and the token that a plane wrote to its state folder."""
     if (kept := _read_address(folder)) is None:
         raise NoPlane(
             f"no plane is running with its state in {folder}; start one with dovetail up, "
@@ -116,10 +118,10 @@ def kept_address(folder: Path) -> Address:
 
 
 def _address_of(url: str, token: str, folder: Path, *, named: bool) -> Address:
-    """An address that was given, with the state folder if it is that of this machine's plane.
+    """A given address, with the state folder if the address is that of this machine's plane.
 
-    A loopback address may be a tunnel to another machine, so the folder has to speak for it: the same address
-    stands in it, or it was named and is another account's, which tells nobody what stands in it.
+    A loopback address may be a tunnel to another machine. It counts as local if the folder contains the same
+    address, or if the user named the folder and it belongs to another account, so that it cannot be read.
     """
     try:
         kept = _read_address(folder)
@@ -132,7 +134,7 @@ def _address_of(url: str, token: str, folder: Path, *, named: bool) -> Address:
 
 
 def _same(one: str, other: str) -> bool:
-    """Whether two addresses are one: this machine has several names."""
+    """Whether two addresses are the same; all loopback names are."""
     a, b = urlsplit(one), urlsplit(other)
     alike = (a.scheme, a.port, a.path) == (b.scheme, b.port, b.path)
     return alike and (a.hostname == b.hostname or (is_loopback(one) and is_loopback(other)))
@@ -162,14 +164,14 @@ def _checked(url: str) -> str:
     except ValueError:
         good = False
     if not good or "\n" in url or "\r" in url:
-        raise InputError(f"{url!r} is no address of a plane; write http://127.0.0.1:8470")
+        raise InputError(f"{url!r} is not the address of a plane; write http://127.0.0.1:8470")
     if parts.username or parts.password:
-        raise InputError("the address holds a name or password; give the token in DOVETAIL_TOKEN instead")
+        raise InputError("the address contains a name or password; give the token in DOVETAIL_TOKEN instead")
     return f"{parts.scheme}://{parts.netloc}{parts.path.rstrip('/').removesuffix(ROOT)}"
 
 
 def is_loopback(url: str) -> bool:
-    """Whether an address leads to this machine."""
+    """Whether an address is of this machine."""
     host = urlsplit(url).hostname or ""
     try:
         return ipaddress.ip_address(host).is_loopback
@@ -181,7 +183,7 @@ def _safe_for_token(url: str) -> None:
     if urlsplit(url).scheme == "https" or is_loopback(url) or os.environ.get("DOVETAIL_INSECURE") == "1":
         return
     raise InputError(
-        f"{url} is neither https nor this machine, so the token would be sent for all to read; "
+        f"{url} is neither https nor this machine, so the token would be sent unencrypted; "
         "use https, a tunnel to it, or set DOVETAIL_INSECURE=1"
     )
 
@@ -190,7 +192,7 @@ def _safe_for_token(url: str) -> None:
 
 
 class Connection:
-    """A kept connection to a plane; may be shared by threads, which then take turns."""
+    """A kept connection to a plane. Threads may share it; their requests are sent one after another."""
 
     def __init__(
         self,
@@ -204,15 +206,17 @@ class Connection:
         self._find: Callable[[], Address] = lambda: find_address(url, token, state)
         self._address = self._find()
         self._timeout, self.patience = timeout, patience
-        self._turn = threading.RLock()
+        self._lock = threading.RLock()
         self._http: http.client.HTTPConnection | None = None
         self._owner = 0
         self._used_at = 0.0
-        self._known = False  # it has answered before
+        self._reached = False  # the plane has answered before
         if self._address.token:
             _safe_for_token(self._address.url)
         if not (self._address.token.isascii() and self._address.token.isprintable()):
-            raise InputError("the token holds characters that no token has; copy it again (DOVETAIL_TOKEN)")
+            raise InputError(
+                "the token contains characters that no token has; copy it again (DOVETAIL_TOKEN)"
+            )
 
     def __repr__(self) -> str:
         return f"Connection({self._address.url!r})"
@@ -228,14 +232,14 @@ class Connection:
 
     @property
     def local(self) -> bool:
-        """Whether the plane is on this machine, as far as its state folder tells: then it knows paths here.
+        """Whether the plane is on this machine, so that it sees the same paths.
 
-        A loopback address alone says nothing: it may be a tunnel.
+        A loopback address does not show that, because it may be a tunnel; the state folder does.
         """
         return self.state is not None
 
     def close(self) -> None:
-        with self._turn:
+        with self._lock:
             if self._http is not None:
                 self._http.close()
             self._http = None
@@ -271,8 +275,8 @@ class Connection:
         body: object = None,
         headers: Mapping[str, str] | None = None,
         again: bool = False,
-    ) -> Answer:
-        """One answer. `again`: it does no harm if the plane hears it twice."""
+    ) -> Reply:
+        """Send one request. `again`: the request may be repeated."""
         target = _target(path, query)
         sent = {"Accept": "application/json, application/problem+json", **(headers or {})}
         data = None
@@ -284,46 +288,46 @@ class Connection:
             sent["Content-Type"] = "application/json"
         elif method in ("POST", "PUT"):
             data = b""
-        with self._turn:
+        with self._lock:
             for tries in self._tries():
                 try:
                     connection = self._connected()
-                except OSError as error:  # nothing was sent yet
-                    tries.lost(error, wait=self._known)
+                except OSError as error:  # nothing was sent
+                    tries.lost(error, wait=self._reached)
                     continue
                 try:
                     connection.request(method, self._prefix + target, data, self._headers(sent))
-                    reply = connection.getresponse()
-                    answer = Answer(reply.status, reply.headers, reply.read())
-                except LOST as error:
+                    response = connection.getresponse()
+                    reply = Reply(response.status, response.headers, response.read())
+                except CONNECTION_ERRORS as error:
                     self.close()
                     tries.lost(error, wait=again)
                     continue
-                self._known, self._used_at = True, time.monotonic()
-                if not self._try_elsewhere(answer, tries, again, path):
-                    return answer
-        raise AssertionError("the tries end by themselves")
+                self._reached, self._used_at = True, time.monotonic()
+                if not self._try_again(reply, tries, again, path):
+                    return reply
+        raise AssertionError("_Tries ends the loop")
 
-    def _try_elsewhere(self, answer: Answer, tries: _Tries, again: bool, path: str) -> bool:
-        """Whether to ask again; raises what is a final no."""
-        if answer.status < 400:
+    def _try_again(self, reply: Reply, tries: _Tries, again: bool, path: str) -> bool:
+        """Whether to send the request again; raises the error of a final refusal."""
+        if reply.status < 400:
             return False
-        error = problem_of(answer, path, self.url)
-        if answer.status == 503 and isinstance(leader := error.problem.get("leader"), str) and leader:
+        error = problem_of(reply, path, self.url)
+        if reply.status == 503 and isinstance(leader := error.problem.get("leader"), str) and leader:
             self._follow(leader, tries, error)
             return True
-        if answer.status in (429, 503) or (again and answer.status in (502, 504)):
-            tries.told_to_wait(_retry_after(answer.headers), error)
+        if reply.status in (429, 503) or (again and reply.status in (502, 504)):
+            tries.wait_as_told(_retry_after(reply.headers), error)
             return True
         raise error
 
     def _follow(self, leader: str, tries: _Tries, error: ApiError) -> None:
         url = _checked(leader)
         if self.url.startswith("https:") and not url.startswith("https:"):
-            raise NoPlane(f"{self.url} sends us to {url}, which is not https; ask its administrator")
+            raise NoPlane(f"{self.url} names {url} as the leader, which is not https; ask its administrator")
         if self._address.token:
             _safe_for_token(url)
-        tries.hop(error)
+        tries.redirected(error)
         self.close()
         self._address = Address(url, self._address.token, self._address.state)
 
@@ -332,9 +336,9 @@ class Connection:
     def events(
         self, path: str, query: Query | None = None, *, last: str = "", idle: float = 90.0
     ) -> Iterator[ServerEvent]:
-        """Server-sent events, for as long as they come; a lost stream goes on where it was.
+        """Server-sent events. A lost stream is opened again after the last event.
 
-        A plane sends a comment now and then, so silence for `idle` seconds means a dead connection.
+        A plane sends a comment every few seconds, so silence for `idle` seconds means a lost connection.
         """
         tries = _Tries(self)
         while True:
@@ -345,25 +349,26 @@ class Connection:
             try:
                 connection.connect()
                 connection.request("GET", self._prefix + _target(path, query), headers=self._headers(headers))
-                reply = connection.getresponse()
-                if reply.status != 200:
-                    self._try_elsewhere(Answer(reply.status, reply.headers, reply.read()), tries, True, path)
+                response = connection.getresponse()
+                if response.status != 200:
+                    reply = Reply(response.status, response.headers, response.read())
+                    self._try_again(reply, tries, True, path)
                     continue
-                self._known = True
-                for event in read_events(reply):
+                self._reached = True
+                for event in read_events(response):
                     last = event.id or last
                     yield event
                     if event.kind == "end":
                         return
                 raise ConnectionError("the stream ended")
-            except LOST as error:
-                if time.monotonic() - opened_at > 1.0:  # it worked for a while: patience starts anew
+            except CONNECTION_ERRORS as error:
+                if time.monotonic() - opened_at > 1.0:  # it worked for a while: count from now
                     tries = _Tries(self)
-                tries.lost(error, wait=self._known)
+                tries.lost(error, wait=self._reached)
             finally:
                 connection.close()
 
-    # -- the wire
+    # -- HTTP
 
     def _tries(self) -> Iterator[_Tries]:
         tries = _Tries(self)
@@ -387,11 +392,15 @@ class Connection:
         return kind(parts.hostname, parts.port, timeout=timeout)
 
     def _connected(self) -> http.client.HTTPConnection:
-        """The kept connection if it is still good, else a new one."""
+        """The kept connection if it is still open, else a new one."""
         kept = self._http
         if kept is not None and kept.sock is not None:
-            ours = self._owner == os.getpid()  # after a fork it is the parent's
-            if ours and time.monotonic() - self._used_at < IDLE and not _hung_up(kept.sock):
+            same_process = self._owner == os.getpid()  # after a fork the connection is the parent's
+            if (
+                same_process
+                and time.monotonic() - self._used_at < MAX_IDLE
+                and not _closed_by_server(kept.sock)
+            ):
                 return kept
             kept.close()
         made = self._opened(CONNECT_TIMEOUT)
@@ -400,62 +409,63 @@ class Connection:
         self._http, self._owner = made, os.getpid()
         return made
 
-    def look_again(self) -> None:
-        """A plane that was started anew may stand at another port, and a leader that died has a successor."""
+    def find_again(self) -> None:
+        """Find the address again: a restarted plane may have another port, a new leader another address."""
         with contextlib.suppress(DovetailError):
             self._address = self._find()
 
 
 class _Tries:
-    """How often and how long one call is tried."""
+    """The repetitions of one request, within the time that the connection allows."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
         self._until = time.monotonic() + connection.patience
         self._pause = 0.05
-        self._hops = 0
+        self._redirects = 0
 
     def lost(self, error: Exception, *, wait: bool) -> None:
-        """Wait a little, or give up and say so."""
+        """The connection was lost: wait and find the plane again, or raise NoPlane."""
         url = self._connection.url
         if isinstance(error, TimeoutError):
             what = f"the plane at {url} did not answer in time; try again, or look at its plane.log"
         elif isinstance(error, socket.gaierror):
-            what = f"no machine is named {urlsplit(url).hostname}; check DOVETAIL_URL"
+            what = f"the host {urlsplit(url).hostname} is not known; check DOVETAIL_URL"
         elif isinstance(error, OSError) and type(error).__module__ == "ssl":
-            what = f"no safe connection to {url}: {error}; check the address and its certificate"
-        elif isinstance(error, ConnectionRefusedError) or not self._connection._known:
+            what = f"no secure connection to {url}: {error}; check the address and its certificate"
+        elif isinstance(error, ConnectionRefusedError) or not self._connection._reached:
             check = "start one with dovetail up" + (
                 "" if self._connection.local else ", or check DOVETAIL_URL"
             )
             what = f"no plane answers at {url}; {check}"
         else:
-            what = f"the plane at {url} broke off ({_plain(str(error)) or type(error).__name__}); try again"
+            problem = _plain(str(error)) or type(error).__name__
+            what = f"the connection to the plane at {url} was lost ({problem}); try again"
         if not wait or time.monotonic() + self._pause > self._until:
             raise NoPlane(what) from None
         self._sleep(self._pause)
-        self._connection.look_again()
+        self._connection.find_again()
 
-    def told_to_wait(self, seconds: float | None, error: ApiError) -> None:
+    def wait_as_told(self, seconds: float | None, error: ApiError) -> None:
         pause = self._pause if seconds is None else max(seconds, 0.05)
         if time.monotonic() + pause > self._until:
             raise error
         self._sleep(pause)
 
-    def hop(self, error: ApiError) -> None:
-        """To the leader at once; but two planes may each take the other for it for a while."""
-        self._hops += 1
-        if self._hops > MOST_HOPS:
-            self._hops = 0
-            self.told_to_wait(None, error)
+    def redirected(self, error: ApiError) -> None:
+        """Follow to the leader at once, but not endlessly: two planes may name each other for a while."""
+        self._redirects += 1
+        if self._redirects > MAX_REDIRECTS:
+            self._redirects = 0
+            self.wait_as_told(None, error)
 
     def _sleep(self, seconds: float) -> None:
-        time.sleep(seconds * (0.8 + os.urandom(1)[0] / 640))  # not all at the same moment
+        time.sleep(seconds * (0.8 + os.urandom(1)[0] / 640))  # spread, so that clients do not return together
         self._pause = min(2 * self._pause, 2.0)
 
 
 def read_events(lines: Iterator[bytes] | http.client.HTTPResponse) -> Iterator[ServerEvent]:
-    """The events of a stream; comments and what is unknown are passed over."""
+    """The events of a stream; comments and unknown fields are skipped."""
     kind, id, data = "", "", list[str]()
     for raw in lines:
         line = raw.decode("utf-8", "replace").rstrip("\r\n")
@@ -474,7 +484,7 @@ def read_events(lines: Iterator[bytes] | http.client.HTTPResponse) -> Iterator[S
             id = value
 
 
-THINGS = {
+RESOURCES = {
     "jobs": ("job", "has the id", "dovetail ps -a"),
     "nodes": ("node", "is named", "dovetail nodes"),
     "tenants": ("tenant", "is named", "dovetail shares"),
@@ -482,53 +492,55 @@ THINGS = {
 }
 
 
-def problem_of(answer: Answer, path: str = "", url: str = "") -> ApiError:
-    """What the plane complains of; of what is not there, how to see what is."""
+def problem_of(reply: Reply, path: str = "", url: str = "") -> ApiError:
+    """The error in a reply; for something that does not exist, with the command that lists what does."""
     try:
-        problem = json.loads(answer.body)
+        problem = json.loads(reply.body)
     except ValueError:
         problem = {}
     if not isinstance(problem, dict):
         problem = {}
-    title = str(problem.get("title") or http.client.responses.get(answer.status, "problem"))
-    made = Refused if 400 <= answer.status < 500 and answer.status not in (408, 429) else ApiError
+    title = str(problem.get("title") or http.client.responses.get(reply.status, "problem"))
+    made = Refused if 400 <= reply.status < 500 and reply.status not in (408, 429) else ApiError
     detail = str(problem.get("detail") or "")
-    if answer.status == 404:
+    if reply.status == 404:
         detail = _missing(detail, path, url)
-    return made(answer.status, title, detail, problem)
+    return made(reply.status, title, detail, problem)
 
 
 def _missing(detail: str, path: str, url: str) -> str:
     kind, _, rest = path.strip("/").partition("/")
     name = unquote(rest.partition("/")[0])
-    nowhere = detail.startswith("nothing is at this address")
-    thing, is_called, shown_by = THINGS.get(kind, ("", "", ""))
-    if thing and name and (nowhere or detail.startswith((f"no {thing} has ", f"no {thing} is named "))):
+    unknown_path = detail.startswith("nothing is at this address")
+    thing, is_called, shown_by = RESOURCES.get(kind, ("", "", ""))
+    if thing and name and (unknown_path or detail.startswith((f"no {thing} has ", f"no {thing} is named "))):
         return f"no {thing} that this token may see {is_called} {name}; see them with {shown_by}"
-    return f"{url} has no {ROOT}{path}; is it a plane? check DOVETAIL_URL" if nowhere else detail
+    return f"{url} has no {ROOT}{path}; is it a plane? check DOVETAIL_URL" if unknown_path else detail
 
 
 def _sentence(status: int, title: str, detail: str, problem: Mapping[str, Any]) -> str:
-    said = _plain(detail or title)
+    sentence = _plain(detail or title)
     fields = problem.get("problems", problem.get("errors"))
     if isinstance(fields, list):
-        told = [_plain(_told(field)) for field in fields[:5]]
-        first = [] if any(text.endswith(f": {said}") for text in told) else [said]
-        said = "; ".join([*first, *(text for text in told if text and not (first and text in said))])
-    if status == 401 and said.startswith("send a token"):
+        problems = [_plain(_field_problem(field)) for field in fields[:5]]
+        first = [] if any(text.endswith(f": {sentence}") for text in problems) else [sentence]
+        sentence = "; ".join(
+            [*first, *(text for text in problems if text and not (first and text in sentence))]
+        )
+    if status == 401 and sentence.startswith("send a token"):
         return "the plane does not know this token, or got none; check DOVETAIL_TOKEN, or ask for a new one"
     if status == 401:
-        return f"the plane does not know this token ({said}); check DOVETAIL_TOKEN, or ask for a new one"
+        return f"the plane does not know this token ({sentence}); check DOVETAIL_TOKEN, or ask for a new one"
     if status == 403:
-        return f"this token may not do that ({said}); ask an administrator"
+        return f"this token may not do that ({sentence}); ask an administrator"
     if status == 429:
-        return f"the plane was asked too often ({said}); wait a little"
+        return f"too many requests ({sentence}); wait and try again"
     if status >= 500:
-        return f"the plane failed with {status} ({said}); look at its plane.log"
-    return said
+        return f"the plane failed with {status} ({sentence}); look at its plane.log"
+    return sentence
 
 
-def _told(field: object) -> str:
+def _field_problem(field: object) -> str:
     if isinstance(field, Mapping):
         where = field.get("field") or field.get("pointer") or field.get("loc") or ""
         if isinstance(where, list):
@@ -544,13 +556,15 @@ def _plain(text: str) -> str:
     return "".join(char if char.isprintable() else "?" for char in " ".join(text.split())).rstrip(".")
 
 
-def _parsed(answer: Answer) -> Any:
-    if not answer.body:
+def _parsed(reply: Reply) -> Any:
+    if not reply.body:
         return None
     try:
-        return json.loads(answer.body)
+        return json.loads(reply.body)
     except ValueError:
-        raise ApiError(answer.status, "no JSON", "its answer is no JSON; is this a plane?", {}) from None
+        raise ApiError(
+            reply.status, "not JSON", "the answer is not valid JSON; is this a plane?", {}
+        ) from None
 
 
 def _target(path: str, query: Query | None) -> str:
@@ -559,9 +573,9 @@ def _target(path: str, query: Query | None) -> str:
 
 
 def segment(text: str) -> str:
-    """A name as one part of a path, whatever it holds."""
+    """A name as one segment of a path, whatever characters it has."""
     if text in ("", ".", ".."):
-        raise InputError(f"{text!r} is no name")
+        raise InputError(f"{text!r} is not a name")
     return quote(text, safe="")
 
 
@@ -580,8 +594,8 @@ def _retry_after(headers: Mapping[str, Any] | http.client.HTTPMessage) -> float 
         return None
 
 
-def _hung_up(sock: socket.socket) -> bool:
-    """Nobody speaks unasked: something to read now is the other side's goodbye."""
+def _closed_by_server(sock: socket.socket) -> bool:
+    """A server sends nothing unasked, so readable data means that it has closed the connection."""
     poll = select.poll()
     poll.register(sock, select.POLLIN)
     return bool(poll.poll(0))

@@ -5,12 +5,12 @@
     jobs = executor.map(train, [1e-3, 3e-4])       # an array
     print(job.result(), [job.result() for job in jobs])
 
-Functions of modules go by name, so the job must see the same files; functions of the script that is run go by
-name too, and its calls of `submit` then belong under `if __name__ == "__main__"`. Lambdas and functions made
-inside others need cloudpickle. Arguments and results go through files of a folder that both sides see.
+A function of a module is sent by name, so the job must see the same files. So is a function of the script
+that runs; its calls of `submit` then belong under `if __name__ == "__main__"`. Lambdas and nested
+functions need cloudpickle. Arguments and results are files in a folder that both sides see.
 
-A callable object with a method `checkpoint` is preempted in good order: told to stop, `checkpoint(*args,
-**kwargs)` is called, and what it returns (a callable, or nothing for the object itself) is run next time.
+A callable object with a method `checkpoint` can save its work when it is preempted: `checkpoint(*args,
+**kwargs)` is called, and the next attempt runs what it returns (a callable; None for the object itself).
 """
 
 from __future__ import annotations
@@ -26,15 +26,16 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from dovetail.client.client import ACTIVE, Client, JobHandle, Why
-from dovetail.client.pickled import LOADING, Unpicklable, dumped, replace, result_file, task_file
+from dovetail.client.client import Client, JobHandle
+from dovetail.client.documents import ACTIVE, Why
+from dovetail.client.function_runner import LOADING, Unpicklable, dumped, replace, result_file, task_file
 from dovetail.model.errors import DovetailError, InputError
 
-IN_RESOURCES = ("cpus", "memory", "gpu_memory")
+RESOURCE_KEYS = ("cpus", "memory", "gpu_memory")
 
 
 class JobFailed(DovetailError):
-    """A job that ended without a result; the exception it raised, if any, is the cause of this one."""
+    """A job ended without a result. If the function raised an exception, that is the `__cause__`."""
 
     def __init__(self, job: str, state: str, text: str, remote_traceback: str = "") -> None:
         self.job, self.state, self.remote_traceback = job, state, remote_traceback
@@ -42,7 +43,7 @@ class JobFailed(DovetailError):
 
 
 class FunctionJob:
-    """A function that runs, or will run, as a job."""
+    """A function that was submitted as a job."""
 
     def __init__(self, handle: JobHandle, folder: Path, index: int) -> None:
         self._handle, self._folder, self._index = handle, folder, index
@@ -59,14 +60,14 @@ class FunctionJob:
         return self._handle.state
 
     def done(self) -> bool:
-        """Whether it has ended, one way or another."""
+        """Whether the job has ended, with a result or without."""
         return self._handle.done
 
     def wait(self, timeout: float | None = None) -> None:
         self._handle.wait(timeout)
 
     def result(self, timeout: float | None = None) -> Any:
-        """What the function returned; JobFailed if it raised or the job ended otherwise."""
+        """The return value of the function; JobFailed if there is none."""
         error = self.exception(timeout)
         if error is not None:
             raise error
@@ -80,13 +81,13 @@ class FunctionJob:
             return None
         if outcome and not outcome["ok"] and outcome["attempt"] == (info.attempt or 1):
             failed = JobFailed(self.id, info.state, f"raised {outcome['kind']}", outcome["text"])
-            with contextlib.suppress(Exception):  # it may be of a module that only the job could import
+            with contextlib.suppress(Exception):  # its module may exist only where the job ran
                 failed.__cause__ = pickle.loads(outcome["error"])
             return failed
         if info.state == "completed":
             return JobFailed(self.id, info.state, f"left no result in {self._folder}; did it call sys.exit?")
-        told = f": {info.detail}" if info.detail else f"; see dovetail logs {self.id}"
-        return JobFailed(self.id, info.state, f"ended as {info.state}{told}")
+        detail = f": {info.detail}" if info.detail else f"; see dovetail logs {self.id}"
+        return JobFailed(self.id, info.state, f"ended as {info.state}{detail}")
 
     def _outcome(self) -> dict[str, Any]:
         try:
@@ -95,7 +96,7 @@ class FunctionJob:
             return {}
 
     def stdout(self) -> str:
-        """All that it has printed so far in its last attempt."""
+        """The output of the last attempt so far."""
         return "".join(self.logs())
 
     def logs(self, follow: bool = False) -> Iterator[str]:
@@ -105,7 +106,7 @@ class FunctionJob:
         return self._handle.why()
 
     def cancel(self) -> bool:
-        """Whether there was something to cancel."""
+        """Cancel the job. False if it had ended already."""
         if self._handle.state not in ACTIVE:
             return False
         self._handle.cancel()
@@ -113,7 +114,7 @@ class FunctionJob:
 
 
 class Executor:
-    """Submits functions as jobs; `request` are further keys of a job file."""
+    """Submits functions as jobs. `request` takes further keys of a job file."""
 
     def __init__(
         self,
@@ -128,7 +129,7 @@ class Executor:
         self._folder = Path(folder or "dovetail-jobs").absolute()
         resources = dict(request.pop("resources", None) or {})
         resources["gpus" if isinstance(gpus, int) else "accelerators"] = gpus
-        resources |= {key: request.pop(key) for key in IN_RESOURCES if key in request}
+        resources |= {key: request.pop(key) for key in RESOURCE_KEYS if key in request}
         self._request = {**request, "resources": resources}
         if queue is not None:
             self._request["queue"] = queue
@@ -146,7 +147,7 @@ class Executor:
     def map(
         self, function: Callable[..., Any], /, *iterables: Iterable[Any], at_once: int | None = None
     ) -> list[FunctionJob]:
-        """One array: a job for each set of arguments, at most `at_once` of them at a time."""
+        """Submit one array: a job for each set of arguments, at most `at_once` running at a time."""
         calls: list[tuple[tuple[Any, ...], dict[str, Any]]] = [
             (args, {}) for args in zip(*iterables, strict=False)
         ]
@@ -162,7 +163,7 @@ class Executor:
     ) -> list[FunctionJob]:
         if os.environ.get(LOADING):
             raise DovetailError(
-                "the script submits while a job loads it; put what starts jobs under "
+                "the script submits jobs while a job loads it; put the calls that submit under "
                 'if __name__ == "__main__":'
             )
         name = getattr(function, "__name__", type(function).__name__)
@@ -173,7 +174,7 @@ class Executor:
         for index, payload in enumerate(payloads):
             replace(task_file(folder, index), payload)
         replace(folder / "context.json", json.dumps(context).encode())
-        command = [sys.executable, "-m", "dovetail.client.pickled", str(folder)]
+        command = [sys.executable, "-m", "dovetail.client.function_runner", str(folder)]
         request = {"name": _word(name), "workdir": os.getcwd(), **self._request, "command": command}
         if path := _import_path():
             request["env"] = {"PYTHONPATH": path, **(request.get("env") or {})}
@@ -199,13 +200,13 @@ def _payload(name: str, task: tuple[Any, ...]) -> bytes:
 
 
 def _script(name: str, payloads: Sequence[bytes]) -> str | None:
-    """The script that is run, if something of it is sent by name."""
+    """The script that runs, if one of its functions is sent by name."""
     if not any(b"__main__" in data for data in payloads) or _by_value():
         return None
     file = getattr(sys.modules["__main__"], "__file__", None)
     if not file or not Path(file).is_file():
         raise InputError(
-            f"{name} was typed in, so a job cannot find it by name; put it into a file, "
+            f"{name} was defined interactively, so a job cannot find it by name; put it into a file, "
             "or pip install cloudpickle"
         )
     return str(Path(file).absolute())
@@ -218,7 +219,7 @@ def _by_value() -> bool:
 
 
 def _import_path() -> str:
-    """What a job must be told to find dovetail itself; nothing where it is installed."""
+    """The PYTHONPATH by which a job finds dovetail; empty where dovetail is installed."""
     root = Path(__file__).parents[2]
     if root in {Path(sysconfig.get_path(kind)) for kind in ("purelib", "platlib")}:
         return ""

@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from dovetail.client.draft import JobFileError, zoned
+from dovetail.client.job_request import JobFileError, zoned
 from dovetail.model.units import parse_duration
 
 
@@ -41,11 +41,10 @@ def from_flags(
     environ: Mapping[str, str] | None = None,
     local: bool = True,
 ) -> dict[str, Any]:
-    """What `dovetail submit` and `run` were told, as a request; what was not said is left out.
+    """The flags of `dovetail submit` and `run` as a request; flags that were not given are left out.
 
-    A command given here runs where the user stands, as it would without us, if the plane is on this machine
-    (`local`); elsewhere that folder means nothing. `--retry 3`, `--retry exit:33`
-    and `--retry exit:33,timeout@3` all work. `--time 30` is refused: Slurm would read minutes and we seconds.
+    A command runs in the current folder if the plane is on this machine (`local`). `--retry` accepts `3`,
+    `exit:33` and `exit:33,timeout@3`. `--time 30` is refused: Slurm reads minutes, a job file seconds.
     """
     if isinstance(time, str):
         _check_time(time.strip())
@@ -89,15 +88,15 @@ def from_flags(
 
 
 def _check_time(text: str) -> None:
-    """Said here and not by the plane, which takes a plain number for seconds and would say to write one."""
+    """Checked here, because the plane accepts a plain number as seconds and its message would suggest one."""
     if re.fullmatch(r"[0-9]*\.?[0-9]+", text):
         if float(text) == 0:
-            raise JobFileError("--time", None, f"{text} is no limit; leave --time out if there is none")
+            raise JobFileError("--time", None, f"{text} is not a time limit; leave --time out for none")
         raise JobFileError("--time", None, f"{text} of what? write {text}m for minutes or {text}s")
     try:
         parse_duration(text)
     except ValueError:
-        problem = f"{text!r} is no duration; write 45m, 2h30m or 1-12:00:00"
+        problem = f"{text!r} is not a duration; write 45m, 2h30m or 1-12:00:00"
         raise JobFileError("--time", None, problem) from None
 
 
@@ -109,13 +108,13 @@ def _workdir(given: str | None, local: bool, command: bool) -> str | None:
     if local:
         return os.path.abspath(given or ".") if given or command else None
     if given and not os.path.isabs(given):
-        problem = f"{given!r} would be looked for on another machine; write a whole path that is there"
+        problem = f"{given!r} is relative, but the plane is on another machine; write an absolute path"
         raise JobFileError("--workdir", None, problem)
     return given
 
 
 def _name_of(command: Sequence[str]) -> str:
-    """What a person would call it: `train.py` of `python -u train.py`."""
+    """A short name for a command: `train.py` for `python -u train.py`."""
     plain = [os.path.basename(word) for word in command]
     script = next((word for word in plain[1:3] if re.fullmatch(r"[\w.-]+\.(?:py|sh|pl|R|jl)", word)), "")
     return re.sub(r"[\x00-\x1f\x7f-\x9f]", "_", (script or plain[0])[:200]) or "job"
@@ -126,7 +125,7 @@ def _number_or_word(value: int | str | None) -> int | str | None:
 
 
 def _variables(items: Sequence[str], environ: Mapping[str, str]) -> dict[str, str]:
-    """`K=V`, or `K` for the value it has here."""
+    """Variables given as `K=V`, or as `K` for the value of this environment."""
     found: dict[str, str] = {}
     for item in items:
         name, equals, value = item.partition("=")

@@ -1,11 +1,11 @@
 """YAML job files, ours and SkyPilot's, as requests.
 
-They are read as YAML 1.2 has it: only `true` and `false` are truth values (`retry: {on: [...]}` has the key
-`on`), and dates, times and `0123` stay text. A number without a unit is seconds, but `memory: 32` is GB, as
-SkyPilot has it, since nobody asks for 32 bytes. A moment without a zone is in the zone of who wrote it.
+Scalars follow YAML 1.2: only `true` and `false` are booleans (`retry: {on: [...]}` has the key `on`), and
+dates, times and `0123` stay text. A number without a unit is seconds, but `memory: 32` is GB, as in
+SkyPilot. A time without a zone is in the zone of the machine where the file is read.
 
-A file of one's own is trusted to be small. What a stranger sends (`sent`) is looked through first: how deep
-and how much it is, and that it has no anchors and aliases, which let a few lines stand for a billion.
+A local file is trusted to be small. A file that was sent to the plane (`sent`) is scanned first: for its
+depth, its number of values, and for anchors and aliases, by which a few lines can expand to billions.
 """
 
 from __future__ import annotations
@@ -17,23 +17,23 @@ from typing import Any
 
 import yaml
 
-from dovetail.client.draft import Ignored, JobFile, JobFileError, accelerator_texts, zoned
+from dovetail.client.job_request import Ignored, JobFile, JobFileError, accelerator_texts, zoned
 
-MOST_VALUES = 100_000
-MOST_SENT = 10_000  # of what a stranger sends: a plane has other things to do
-MOST_DEPTH = 20
+MAX_VALUES = 100_000
+MAX_SENT_VALUES = 10_000  # in a file that was sent to a plane
+MAX_DEPTH = 20
 
 _SWITCHES = ("preemptible", "hold", "slurm_env")
 _YES_AND_NO = {"yes": True, "on": True, "no": False, "off": False}
-# SkyPilot's keys that say nothing to a cluster of one's own.
+# SkyPilot's keys that have no meaning outside a cloud.
 _NO_CLOUD = "there is no cloud to choose from"
 _SKY_TOP = {
-    "file_mounts": "files are not copied; the job sees the machine's own",
-    "storage": "files are not copied; the job sees the machine's own",
-    "volumes": "files are not copied; the job sees the machine's own",
+    "file_mounts": "files are not copied; the job uses the files of its machine",
+    "storage": "files are not copied; the job uses the files of its machine",
+    "volumes": "files are not copied; the job uses the files of its machine",
     "config": "it configures SkyPilot itself",
     "experimental": "it configures SkyPilot itself",
-    "event_callback": "nothing is called back",
+    "event_callback": "there are no callbacks",
     "inputs": "they are for SkyPilot's optimizer",
     "outputs": "they are for SkyPilot's optimizer",
     "pool": "there are no pools",
@@ -53,13 +53,13 @@ _SKY_NAMES = (
 
 
 class _Loader(yaml.SafeLoader):
-    """YAML 1.2's scalars: what looks like a time, a date or a yes stays as it is written."""
+    """Scalars of YAML 1.2: a time, a date or `yes` stays text."""
 
-    yaml_implicit_resolvers: dict[str, Any] = {}  # noqa: RUF012 - PyYAML's own way to say it
+    yaml_implicit_resolvers: dict[str, Any] = {}  # noqa: RUF012 - PyYAML requires it
 
 
 class _QuickLoader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
-    """The same, in C where PyYAML has it: a megabyte in Python takes seconds."""
+    """The same in C, if PyYAML has it: in Python a megabyte takes seconds."""
 
     yaml_implicit_resolvers: dict[str, Any] = _Loader.yaml_implicit_resolvers
 
@@ -77,7 +77,7 @@ for _tag, _pattern, _first in (
 
 
 class _Reader:
-    """A YAML document as plain values, with the line of each and no key twice."""
+    """A YAML document as plain values, with the line of each. A repeated key is an error."""
 
     def __init__(self, text: str, file: str, loader: type[Any] = _Loader) -> None:
         self.file = file
@@ -86,20 +86,20 @@ class _Reader:
         self.loader = loader(text)
 
     def value(self, node: yaml.Node, pointer: str = "", depth: int = 0, raw: bool = False) -> Any:
-        """The value of a node; if `raw`, scalars stay as they are written."""
+        """The value of a node; if `raw`, scalars stay text."""
         line = node.start_mark.line + 1
         self.lines.setdefault(pointer, line)
         self.values += 1
-        if depth > MOST_DEPTH or self.values > MOST_VALUES:
+        if depth > MAX_DEPTH or self.values > MAX_VALUES:
             raise JobFileError(
-                self.file, line, "it is nested too deep or has too many values; is it a job file?"
+                self.file, line, "it is nested too deeply or has too many values; is it a job file?"
             )
         if isinstance(node, yaml.ScalarNode):
             return self._scalar(node, raw)
         if isinstance(node, yaml.SequenceNode):
             return [self.value(item, f"{pointer}/{i}", depth + 1, raw) for i, item in enumerate(node.value)]
         assert isinstance(node, yaml.MappingNode)
-        self._once(node)
+        self._check_keys(node)
         self.loader.flatten_mapping(node)  # merge keys: <<
         found: dict[str, Any] = {}
         for key_node, item in node.value:
@@ -109,16 +109,14 @@ class _Reader:
             found[key] = self.value(item, below, depth + 1, raw or below in ("/env", "/envs", "/secrets"))
         return found
 
-    def _once(self, node: yaml.Node) -> None:
+    def _check_keys(self, node: yaml.Node) -> None:
         seen: set[str] = set()
         for key_node, _ in node.value:
             line = key_node.start_mark.line + 1
             if not isinstance(key_node, yaml.ScalarNode):
                 raise JobFileError(self.file, line, "a key is a list or a mapping; keys are plain words")
             if key_node.value in seen and key_node.value != "<<":
-                raise JobFileError(
-                    self.file, line, f"{key_node.value!r} stands here a second time; take one out"
-                )
+                raise JobFileError(self.file, line, f"{key_node.value!r} is repeated; remove one")
             seen.add(key_node.value)
 
     def _scalar(self, node: yaml.ScalarNode, raw: bool) -> Any:
@@ -141,7 +139,7 @@ class _Reader:
 
 
 def read_yaml(text: str, file: str, *, sent: bool = False) -> JobFile:
-    """A job file. If it was `sent`, nothing in it means this machine: neither its folders nor its zone."""
+    """A job file. If it was `sent`, its folders and times are not those of this machine."""
     try:
         if sent:
             _check_sent(text, file)
@@ -155,18 +153,20 @@ def read_yaml(text: str, file: str, *, sent: bool = False) -> JobFile:
             reader.loader.dispose()
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
-        problem = f"{error.problem or 'it is no YAML'}" + (f" ({error.context})" if error.context else "")
+        problem = f"{error.problem or 'it is not valid YAML'}" + (
+            f" ({error.context})" if error.context else ""
+        )
         if "expected a single document" in str(error.context):
-            problem = "a second document starts here; one file is one job, so give each its own"
+            problem = "a second document starts here; write one file for each job"
         at = (mark.line + 1, mark.column + 1) if mark else (None, None)
         raise JobFileError(file, at[0], problem, at[1]) from None
     except yaml.YAMLError as error:
-        raise JobFileError(file, None, f"it is no YAML: {str(error).splitlines()[0]}") from None
+        raise JobFileError(file, None, f"it is not valid YAML: {str(error).splitlines()[0]}") from None
     except RecursionError:
-        raise JobFileError(file, None, "it is nested too deep; is it a job file?") from None
+        raise JobFileError(file, None, "it is nested too deeply; is it a job file?") from None
     if not isinstance(values, dict):
         raise JobFileError(
-            file, reader.lines[""], "no mapping of keys to values; write at least run: COMMAND"
+            file, reader.lines[""], "it is not a mapping of keys to values; write at least run: COMMAND"
         )
     found = JobFile(values, file)
     found.lines = reader.lines
@@ -175,7 +175,7 @@ def read_yaml(text: str, file: str, *, sent: bool = False) -> JobFile:
 
 
 def _check_sent(text: str, file: str) -> None:
-    """Look at all of it before anything is made of it."""
+    """Scan all YAML events before any value is built."""
     loader = _QuickLoader(text)
     count = depth = 0
     try:
@@ -185,9 +185,11 @@ def _check_sent(text: str, file: str) -> None:
             depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
             problem = ""
             if isinstance(event, yaml.AliasEvent) or getattr(event, "anchor", None) is not None:
-                problem = "anchors and aliases (& and *) are not taken; write it out, or put it in quotes"
-            elif depth > MOST_DEPTH or count > MOST_SENT:
-                problem = "it is nested too deep or has too many values; is it a job file?"
+                problem = (
+                    "anchors and aliases (& and *) are not accepted; write the value out, or put it in quotes"
+                )
+            elif depth > MAX_DEPTH or count > MAX_SENT_VALUES:
+                problem = "it is nested too deeply or has too many values; is it a job file?"
             if problem:
                 mark = event.start_mark
                 raise JobFileError(file, mark.line + 1, problem, mark.column + 1)
@@ -196,7 +198,7 @@ def _check_sent(text: str, file: str) -> None:
 
 
 def _translate(found: JobFile, *, here: bool) -> None:
-    """From the way people write it (SkyPilot's words among others) to what the plane takes."""
+    """Translate synonyms, SkyPilot's keys among them, to the keys of the API."""
     env: dict[str, Any] = {}
     for key in ("env", "envs", "secrets"):
         table = found.get(key)
@@ -209,9 +211,9 @@ def _translate(found: JobFile, *, here: bool) -> None:
         found["env"] = env
     if "service" in found:
         raise JobFileError(
-            found.file, found.line_of("/service"), "services are not run live yet; take service out"
+            found.file, found.line_of("/service"), "services do not run live yet; remove service"
         )
-    _leave_out(found, found, _SKY_TOP, "")
+    _ignore(found, found, _SKY_TOP, "")
     if isinstance(resources := found.get("resources"), dict):
         _translate_resources(found, resources)
     for key in [key for key, value in found.items() if value is None]:
@@ -243,8 +245,8 @@ def _translate_resources(found: JobFile, resources: dict[str, Any]) -> None:
             found.ignored += [
                 Ignored(f"resources.{key}.{k}", why, found.line_of(f"/resources/{key}")) for k in others
             ]
-    _leave_out(found, resources, _SKY_RESOURCES, "resources")
-    if "priority" in resources:  # SkyPilot has it there
+    _ignore(found, resources, _SKY_RESOURCES, "resources")
+    if "priority" in resources:  # where SkyPilot puts it
         found.setdefault("priority", resources.pop("priority"))
     memory = resources.get("memory")
     if isinstance(memory, int | str) and re.fullmatch(r"[0-9]{1,5}(?:\.[0-9]+)?[+]?", str(memory)):
@@ -253,7 +255,7 @@ def _translate_resources(found: JobFile, resources: dict[str, Any]) -> None:
         del resources[key]
 
 
-def _leave_out(found: JobFile, table: dict[str, Any], reasons: Mapping[str, str], parent: str) -> None:
+def _ignore(found: JobFile, table: dict[str, Any], reasons: Mapping[str, str], parent: str) -> None:
     for key in [key for key in table if key in reasons]:
         where = f"/{parent}/{key}" if parent else f"/{key}"
         found.ignored.append(Ignored(where[1:].replace("/", "."), reasons[key], found.line_of(where)))

@@ -1,13 +1,13 @@
-"""Scripts with `#SBATCH` lines as requests: Slurm's options by what they mean, not by what they are called.
+"""Scripts with `#SBATCH` lines as requests: Slurm's options are translated by their meaning.
 
-As in Slurm the lines count up to the first command. What has no counterpart is listed with a reason, never
-dropped unsaid. Differences to know:
+As in Slurm the lines count up to the first command. Options without a counterpart are listed with a
+reason; none is dropped silently. Differences:
 
 - Slurm runs the script on the first node and `srun` starts the tasks. Here the script itself runs on every
-  node, so `srun` in it stands for "here": a shell function of that name drops its options and runs the rest.
+  node, so `srun` becomes a shell function that drops its options and runs the command in place.
 - With `srun` and as many tasks as GPUs the script runs once for each GPU (`launch: gpu`); else once a node.
 - `SLURM_*` variables are set, and the output goes to `slurm-%j.out` in the folder it was submitted from.
-- Slurm copies the whole environment of who submits unless told otherwise; here only `--export=ALL` does.
+- Slurm copies the whole environment at submission by default; here only `--export=ALL` does.
 - `-G 8` without `-N` is eight GPUs of one node; `-N 2-4` is two nodes.
 """
 
@@ -20,7 +20,7 @@ from collections.abc import Iterator, Mapping
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
-from dovetail.client.draft import Ignored, JobFile, JobFileError, zoned
+from dovetail.client.job_request import Ignored, JobFile, JobFileError, zoned
 
 _SHORT = {
     "J": "job-name", "p": "partition", "A": "account", "q": "qos", "t": "time", "N": "nodes", "n": "ntasks",
@@ -31,7 +31,7 @@ _SHORT = {
     "m": "distribution",
 }  # fmt: skip
 
-# Options without a value, or (nice) with one only behind "=".
+# Options without a value, or (nice) with a value only after "=".
 _ALONE = frozenset({
     "hold", "requeue", "no-requeue", "nice", "exclusive", "oversubscribe", "no-kill", "quiet", "verbose",
     "wait", "overcommit", "parsable", "test-only", "spread-job", "use-min-nodes", "contiguous", "reboot",
@@ -52,7 +52,7 @@ _WHY = {
     "constraint": "name the GPU type instead, as in --gpus=a100:4",
     "mail-type": "no mail is sent",
     "mail-user": "no mail is sent",
-    "exclusive": "GPUs are never shared unless asked for; ask for all of a node's to have it alone",
+    "exclusive": "GPUs are shared only on request; to get a whole node, ask for all its GPUs",
     "oversubscribe": "ask for a share of a GPU instead: gpu_share in a YAML file",
     "reservation": "there are no reservations",
     "licenses": "there are no licenses",
@@ -63,12 +63,12 @@ _WHY = {
     "wait": "use dovetail run, which waits",
     "test-only": "use dovetail plan",
     "parsable": "it is a flag of the command",
-    "ntasks-per-gpu": "one process for each node or for each GPU is what there is",
+    "ntasks-per-gpu": "a job has one process per task, or one per GPU",
     "gpus-per-socket": "use --gpus-per-node",
     "wrap": "a script has its own commands",
     "open-mode": "output of a restarted job is kept",
     "switches": "nodes near each other are preferred anyway",
-    "kill-on-invalid-dep": "a job whose dependency cannot be met is cancelled in any case",
+    "kill-on-invalid-dep": "a job is cancelled in any case when its dependency can no longer be met",
 }
 _SHELLS = ("sh", "bash", "dash", "zsh", "ksh")
 _USES_SRUN = re.compile(
@@ -81,7 +81,7 @@ _SRUN = (
     " shift; [ $# -eq 0 ] || shift;;"
     ' -*) shift;; *) break;; esac; done; "$@"; }  # dovetail: this already runs on every node'
 )
-# Of one's own terminal, and no use to a job.
+# Variables of the terminal session, useless to a job.
 _OF_THE_SESSION = re.compile(
     r"DOVETAIL_|SSH_|XDG_|DBUS_|BASH_FUNC|(?:_|PWD|OLDPWD|SHLVL|DISPLAY|TERM|TTY|LS_COLORS)$"
 )
@@ -103,9 +103,7 @@ def options_of(text: str, file: str) -> Iterator[Option]:
             try:
                 words = shlex.split(line[len("#SBATCH") :], comments=True)
             except ValueError as error:
-                raise JobFileError(
-                    file, number, f"the quotes do not match ({error}); mend the line"
-                ) from None
+                raise JobFileError(file, number, f"the quotes do not match ({error}); fix the line") from None
             yield from _options(words, number, file)
         elif line.strip() and not line.lstrip().startswith("#"):
             return
@@ -124,7 +122,7 @@ def _options(words: list[str], line: int, file: str) -> Iterator[Option]:
             if not value and name not in _ALONE:
                 value = next(left, "")
         else:
-            raise JobFileError(file, line, f"{word!r} is no option; write --name=value or -n value")
+            raise JobFileError(file, line, f"{word!r} is not an option; write --name=value or -n value")
         if not value and name in _READ - _ALONE:
             raise JobFileError(file, line, f"{written} needs a value")
         yield Option(name, value, line, written)
@@ -133,13 +131,13 @@ def _options(words: list[str], line: int, file: str) -> Iterator[Option]:
 def read_script(
     text: str, file: str = "<text>", environ: Mapping[str, str] | None = None, now: datetime | None = None
 ) -> JobFile:
-    """The request that a script makes; the script itself is what runs."""
+    """The request of a script; its command is the script itself."""
     script = _Script(text, file, os.environ if environ is None else environ, now or datetime.now())
     return script.request()
 
 
 class _Script:
-    """One script being translated: its options by name, the last of each, and what is left out."""
+    """One script being translated: its options by name, the last of each, and those that are ignored."""
 
     def __init__(self, text: str, file: str, environ: Mapping[str, str], now: datetime) -> None:
         self.text, self.file, self.environ, self.now = text, file, environ, now
@@ -172,7 +170,7 @@ class _Script:
         if names:
             self._put("queue", names[0].value, names[0])
             for other in names[1:]:
-                self._ignore(other, f"{names[0].written} {names[0].value} says for whom it is")
+                self._ignore(other, f"{names[0].written} {names[0].value} names the queue already")
 
     def _times(self) -> None:
         if option := self.options.get("time"):
@@ -182,7 +180,7 @@ class _Script:
         for name in ("begin", "deadline"):
             if option := self.options.get(name):
                 remedy = "write now+2hours, 16:00 or 2026-12-01T09:00"
-                self._put(name, self._read(option, lambda text: slurm_moment(text, self.now), remedy), option)
+                self._put(name, self._read(option, lambda text: slurm_time(text, self.now), remedy), option)
         if option := self.options.get("signal"):
             match = re.fullmatch(r"(?:[BR]+:)?(?:SIG)?([A-Z0-9]+)(?:@([0-9]{1,5}))?", option.value.upper())
             if match is None:
@@ -236,12 +234,12 @@ class _Script:
         if match is None or int(match[1]) < 1:
             raise self._wrong(option, "write -N 2")
         if match[2] and match[1] != match[2]:
-            self._ignore(option, f"a range of nodes is not taken yet; it is {match[1]}")
+            self._ignore(option, f"a range of nodes is not supported yet; {match[1]} are used")
         self.found.lines["/nodes"] = option.line
         return int(match[1])
 
     def _gpus(self, nodes: int, tasks_per_node: int) -> tuple[str, int]:
-        """The type ("" is any) and the number of GPUs on each node, from the first of four ways to say it."""
+        """The type ("" is any) and the number of GPUs on each node, from the first of four options."""
         if option := self.options.get("gpus-per-node"):
             return self._typed(option, option.value)
         if option := self.options.get("gpus-per-task"):
@@ -250,7 +248,7 @@ class _Script:
         if option := self.options.get("gpus"):
             kind, count = self._typed(option, option.value)
             if count % nodes:
-                raise self._wrong(option, f"it cannot be dealt over {nodes} nodes; use --gpus-per-node")
+                raise self._wrong(option, f"it cannot be divided among {nodes} nodes; use --gpus-per-node")
             return kind, count // nodes
         if option := self.options.get("gres"):
             parts = [part.removeprefix("gres:").removeprefix("gres/") for part in option.value.split(",")]
@@ -279,7 +277,7 @@ class _Script:
                 if int(match[1]) * times:
                     self.found.lines["/resources/memory"] = option.line
                     return f"{int(match[1]) * times}{match[2] or 'M'}"
-                self._ignore(option, "no limit of memory is what a job without --mem has")
+                self._ignore(option, "a job without --mem has no memory limit")
         return ""
 
     def _rest(self) -> None:
@@ -374,8 +372,8 @@ _UNITS = {"second": "s", "minute": "m", "hour": "h", "day": "d", "week": "w"}
 _HOURS = {"midnight": 0, "noon": 12, "elevenses": 11, "fika": 15, "teatime": 16}
 
 
-def slurm_moment(text: str, now: datetime) -> str:
-    """`now+2hours`, `16:00` (the next), `tomorrow` or a date, as the plane takes them."""
+def slurm_time(text: str, now: datetime) -> str:
+    """`now+2hours`, `16:00` (the next), `tomorrow` or a date, in the form of the API."""
     plain = text.strip().lower()
     if match := re.fullmatch(r"now(?:\+([0-9]{1,9})(second|minute|hour|day|week)?s?)?", plain):
         return f"+{match[1] or 0}{_UNITS[match[2] or 'second']}"

@@ -24,7 +24,7 @@ def expand_array(text: str | Sequence[int]) -> tuple[tuple[int, ...], int | None
         return _checked(text), None
     if _WHOLE.fullmatch(text) is None:
         shown = text if len(text) <= 60 else text[:57] + "..."
-        raise ValueError(f"{shown!r} is no array; write 0-99, 1,3,5-9:2 or 0-99%8 (eight at a time)")
+        raise ValueError(f"{shown!r} is not an array; write 0-99, 1,3,5-9:2 or 0-99%8 (eight at a time)")
     ranges, _, limit = text.partition("%")
     found: set[int] = set()
     for part in ranges.split(","):
@@ -32,7 +32,7 @@ def expand_array(text: str | Sequence[int]) -> tuple[tuple[int, ...], int | None
         last, _, step = rest.partition(":")
         span = range(int(first), int(last or first) + 1, int(step or 1))
         if not span:
-            raise ValueError(f"{part!r} of the array runs backwards; write {last}-{first}")
+            raise ValueError(f"{part!r} of the array has the larger index first; write {last}-{first}")
         if len(span) + len(found) > 2 * MOST_MEMBERS:
             raise ValueError(_too_many(len(span)))
         found.update(span)
@@ -40,7 +40,7 @@ def expand_array(text: str | Sequence[int]) -> tuple[tuple[int, ...], int | None
 
 
 def array_text(indices: Iterable[int], at_most: int | None = None) -> str:
-    """The shortest plain way to write it.
+    """The shortest text for an array.
 
     >>> array_text((0, 1, 2, 3, 7, 9), 2)
     '0-3,7,9%2'
@@ -58,13 +58,15 @@ def array_text(indices: Iterable[int], at_most: int | None = None) -> str:
 def _checked(indices: Iterable[int]) -> tuple[int, ...]:
     found = sorted(set(indices))
     if not found:
-        raise ValueError("an array without members; write 0-9 for ten")
+        raise ValueError("the array has no members; write 0-9 for ten")
     if len(found) > MOST_MEMBERS:
         raise ValueError(_too_many(len(found)))
     if found[0] < 0 or found[-1] > LARGEST_INDEX:
-        raise ValueError(f"array indices go from 0 to {LARGEST_INDEX:,}; there is {found[0]} to {found[-1]}")
+        raise ValueError(
+            f"array indices must be from 0 to {LARGEST_INDEX:,}; the array has {found[0]} to {found[-1]}"
+        )
     return tuple(found)
 
 
 def _too_many(count: int) -> str:
-    return f"an array of {count:,} members; the most is {MOST_MEMBERS:,}, so submit it in parts"
+    return f"the array has {count:,} members, and the maximum is {MOST_MEMBERS:,}; submit it in parts"

@@ -1,53 +1,64 @@
-"""The plane's time: microseconds since 1970, of the wall, or running faster for virtual clusters.
+"""The time of a plane, in microseconds since 1970. On virtual GPUs it may run faster than real time.
 
-With a scale of 60 a minute of the plane passes in a second. The pair of origins is kept in the store, so that
-a plane that comes back goes on in the same time.
+It is a function of steady time (steady_time.py), which follows the wall clock and does not jump.
+
+With a scale of 60 a minute of the plane passes in a second. The origin is in the store, so a plane that is
+started again continues in the same time.
 """
 
 from __future__ import annotations
 
 import json
-import time
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
+from dovetail.control.steady_time import STEADY, wall_time
 from dovetail.model.units import SECOND
 
 
 def wall_now() -> int:
-    """Microseconds since 1970."""
-    return time.time_ns() // 1_000
+    """Microseconds since 1970, for people and for tokens; it may jump."""
+    return wall_time()
+
+
+def steady_now() -> int:
+    """Microseconds since 1970, without jumps."""
+    return STEADY.now()
 
 
 @dataclass(frozen=True, slots=True)
 class Clock:
-    """A straight line through (wall, plane) moments."""
+    """A linear map from steady time to the time of the plane."""
 
     wall: int = 0
     plane: int = 0
     scale: float = 1.0
-    before: Clock | None = None  # which went until `wall`, if there was one: at another pace, or set since
+    before: Clock | None = None  # the map that held until `wall`, if there was another
 
     def now(self) -> int:
-        return self.at(wall_now())
+        return self.at(steady_now())
+
+    def of_wall(self, wall: int) -> int:
+        """The time of the plane at a reading of the wall clock, which may have been set since."""
+        return self.at(STEADY.of_wall(wall))
 
     def at(self, wall: int) -> int:
-        """The plane's time at a moment of the wall."""
+        """The time of the plane at a steady time."""
         if wall < self.wall and self.before is not None:
             return min(self.before.at(wall), self.plane)
         return self.plane + round((wall - self.wall) * self.scale)
 
     def wall_at(self, plane: int) -> int:
-        """The moment of the wall at which the plane's time is this."""
+        """The steady time at a time of the plane."""
         return self.wall + round((plane - self.plane) / self.scale)
 
     def wall_span(self, span: int) -> int:
-        """How long a stretch of the plane's time takes on the wall, in microseconds."""
+        """A span of the plane's time as real microseconds."""
         return round(span / self.scale)
 
     def seconds_until(self, plane: int) -> float:
         """Real seconds from now."""
-        return (self.wall_at(plane) - wall_now()) / SECOND
+        return (self.wall_at(plane) - steady_now()) / SECOND
 
     def to_json(self) -> str:
         kept = {"wall": self.wall, "plane": self.plane, "scale": self.scale}
@@ -56,8 +67,8 @@ class Clock:
 
 
 def clock_from(kept: str | None, scale: float, least: int) -> Clock:
-    """The clock of a plane that wakes up: as before if it runs at the same pace; never behind `least`."""
-    now = wall_now()
+    """The clock of a plane that starts: as before if the scale is the same; never behind `least`."""
+    now = steady_now()
     if kept is not None:
         said = json.loads(kept)
         before = said.pop("before", None)
@@ -69,7 +80,7 @@ def clock_from(kept: str | None, scale: float, least: int) -> Clock:
 
 
 def iso(plane: int | None) -> str | None:
-    """A moment as ISO 8601 in UTC."""
+    """A time as ISO 8601 in UTC."""
     if plane is None:
         return None
     moment = datetime.fromtimestamp(plane // SECOND, UTC)

@@ -1,17 +1,17 @@
-"""`dovetail up --demo`: a minute in the life of a small cluster, for newcomers to watch.
+"""`dovetail up --demo`: an example workload of about a minute.
 
-Two teams share eight GPUs, four each, and lend each other what they do not need. Only the training itself is
-pretended: the jobs are processes that sleep, save when they are told to stop, and go on from there.
+Two tenants share eight GPUs, four each, and borrow GPUs that the other does not use. The jobs are processes
+that sleep instead of training, save when they are stopped, and continue from there.
 
-    pretrain   research, a gang over two nodes; borrows two GPUs of product's
+    pretrain   research, a gang over two nodes; borrows two GPUs of product
     sweep      product, an array of six, two at a time
-    finetune   product wants its own back: pretrain saves, leaves, and waits
-    explore    research, low priority, on what is free meanwhile
-    hotfix     research, high priority: explore has to leave
+    finetune   product uses its quota: pretrain is preempted, saves and waits
+    explore    research, low priority, on idle GPUs
+    hotfix     research, high priority: explore is preempted
     score      product, one GPU
     evaluate   research, once pretrain is done
 
-When finetune is over pretrain comes back, explore leaves once more and is the last to finish.
+When finetune ends, pretrain starts again; explore is preempted once more and ends last.
 """
 
 from __future__ import annotations
@@ -25,11 +25,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from dovetail.control.plane import Plane, Unavailable
+from dovetail.control import commands, submission
+from dovetail.control.inbox import Unavailable
+from dovetail.control.plane import Plane
 from dovetail.control.request import parse_request
 from dovetail.control.serve import Up
 from dovetail.control.tokens import Caller
-from dovetail.engines import emulated
+from dovetail.engines import emulated_job
 from dovetail.model.cluster import Cluster
 from dovetail.model.errors import DovetailError, InputError
 
@@ -45,8 +47,8 @@ log = logging.getLogger("dovetail.plane")
 
 
 @dataclass(frozen=True, slots=True)
-class Act:
-    """Who submits what, and when; all in real seconds from the beginning."""
+class DemoJob:
+    """A job of the demo; times are seconds of the wall clock since its beginning."""
 
     at: float
     name: str
@@ -57,28 +59,28 @@ class Act:
     nodes: int = 1
     priority: str = "normal"
     array: str | None = None
-    after: str | None = None  # the name of one that must have completed
+    after: str | None = None  # the name of a job that must have completed
 
 
-ACTS = (
-    Act(0.0, "pretrain", "research", "ada", 20.0, gpus=3, nodes=2),
-    Act(0.5, "evaluate", "research", "ada", 5.0, after="pretrain"),
-    Act(1.0, "sweep", "product", "bob", 5.0, array="0-5%2"),
-    Act(6.0, "finetune", "product", "bob", 12.0, gpus=2),
-    Act(8.0, "explore", "research", "eve", 14.0, gpus=3, priority="low"),
-    Act(11.0, "hotfix", "research", "ada", 6.0, gpus=3, priority="high"),
-    Act(20.0, "score", "product", "bob", 8.0),
+JOBS = (
+    DemoJob(0.0, "pretrain", "research", "ada", 20.0, gpus=3, nodes=2),
+    DemoJob(0.5, "evaluate", "research", "ada", 5.0, after="pretrain"),
+    DemoJob(1.0, "sweep", "product", "bob", 5.0, array="0-5%2"),
+    DemoJob(6.0, "finetune", "product", "bob", 12.0, gpus=2),
+    DemoJob(8.0, "explore", "research", "eve", 14.0, gpus=3, priority="low"),
+    DemoJob(11.0, "hotfix", "research", "ada", 6.0, gpus=3, priority="high"),
+    DemoJob(20.0, "score", "product", "bob", 8.0),
 )
 
 
 def start_demo(up: Up) -> None:
-    """Set the scene and let it play, beside everything else that the plane does."""
+    """Make the tenants, and submit the jobs on a thread of its own."""
     plane = up.plane
     if not plane.leads:
         raise InputError("another plane leads; start the demo with that one")
     check_room(plane.cluster)
     for tenant in TENANTS:
-        plane.set_tenant({"weight": 1.0, "borrow": None, "limit": None, "account": "", **tenant})
+        commands.set_tenant(plane, {"weight": 1.0, "borrow": None, "limit": None, "account": "", **tenant})
     threading.Thread(target=_play, args=(plane,), name="demo", daemon=True).start()
 
 
@@ -90,43 +92,43 @@ def check_room(cluster: Cluster) -> None:
     if cluster.gpus < GPUS or max(by_type.values(), default=0) < 2:
         raise InputError(
             f"the demo needs {GPUS} GPUs and twice {ON_ONE_NODE} of one type, each on one node; "
-            f"here are {cluster.gpus}. Pretend to have them: dovetail up --demo --virtual 2x4"
+            f"this cluster has {cluster.gpus}. Use virtual GPUs: dovetail up --demo --virtual 2x4"
         )
 
 
 def _play(plane: Plane) -> None:
-    """Submit each when its time has come; a plane that stops meanwhile ends the play."""
+    """Submit each job at its time, until the plane stops."""
     began = time.monotonic()
     known: dict[str, str] = {}
     try:
-        for act in ACTS:
-            time.sleep(max(0.0, began + act.at - time.monotonic()))
-            body = body_of(act, plane.clock.scale, known)
-            caller = Caller("demo", act.tenant, act.user, "user")
-            known[act.name] = plane.submit(caller, parse_request(body), body).id
+        for job in JOBS:
+            time.sleep(max(0.0, began + job.at - time.monotonic()))
+            body = body_of(job, plane.clock.scale, known)
+            caller = Caller("demo", job.tenant, job.user, "user")
+            known[job.name] = submission.submit(plane, caller, parse_request(body), body).id
     except Unavailable:
         pass
     except DovetailError as error:
         log.warning("the demo ends early: %s", error)
 
 
-def body_of(act: Act, scale: float, known: Mapping[str, str]) -> dict[str, Any]:
-    """As its user would write it; whatever the plane's pace, it takes the same real time."""
-    lasts = act.lasts * scale
+def body_of(job: DemoJob, scale: float, known: Mapping[str, str]) -> dict[str, Any]:
+    """The request of a job, which takes the same time on the wall clock at any time scale."""
+    lasts = job.lasts * scale
     body: dict[str, Any] = {
-        "name": act.name,
-        "nodes": act.nodes,
-        "resources": {"gpus": act.gpus},
+        "name": job.name,
+        "nodes": job.nodes,
+        "resources": {"gpus": job.gpus},
         "expected": lasts,
-        "priority": act.priority,
+        "priority": job.priority,
         "checkpoint": {"grace": GRACE * scale},
         "command": [
-            *(sys.executable, "-I", "-S", str(Path(emulated.__file__).resolve())),
+            *(sys.executable, "-I", "-S", str(Path(emulated_job.__file__).resolve())),
             *("--work", repr(lasts), "--scale", repr(scale)),
         ],
     }
-    if act.array is not None:
-        body["array"] = act.array
-    if act.after is not None:
-        body["dependency"] = f"afterok:{known[act.after]}"
+    if job.array is not None:
+        body["array"] = job.array
+    if job.after is not None:
+        body["dependency"] = f"afterok:{known[job.after]}"
     return body

@@ -1,4 +1,4 @@
-"""What a job waits for, as Slurm writes it: `afterok:ID:ID,afterany:ID`, or `singleton`.
+"""Dependencies of a job, as Slurm writes them: `afterok:ID:ID,afterany:ID`, or `singleton`.
 
 Parts joined by `,` must all be met, parts joined by `?` only one of them; the two are not mixed. An id may be
 a job, a member of an array (`ID_3`), or an array, which stands for all its members (for `aftercorr`: each
@@ -9,7 +9,7 @@ member waits for the member of the same index).
 | afterok | completed |
 | afternotok | ended otherwise |
 | afterany | ended |
-| after | started or was cancelled, `+N` minutes ago if so written |
+| after | started or was cancelled, with `+N`: N minutes ago |
 | aftercorr | (its member of the same index) completed |
 | singleton | any other of the same name and user has ended |
 """
@@ -33,12 +33,12 @@ _ONE_ID = re.compile(_ID)
 
 @dataclass(frozen=True, slots=True)
 class Dependency:
-    """One job to wait for."""
+    """A job to wait for."""
 
     kind: str
     job: str = ""  # "" for singleton
     delay: int = 0  # microseconds after its start, for `after`
-    either: bool = False  # one that is met is enough, of all that say so
+    either: bool = False  # it is enough if one of the dependencies with this flag is met
 
 
 def parse_dependency(text: str) -> tuple[Dependency, ...]:
@@ -54,15 +54,20 @@ def parse_dependency(text: str) -> tuple[Dependency, ...]:
         kind, *jobs = part.split(":")
         if kind not in KINDS:
             raise ValueError(
-                f"{_short(part)} is no dependency; write afterok:ID with one of {', '.join(KINDS)}"
+                f"{_short(part)} is not a dependency; write afterok:ID with one of {', '.join(KINDS)}"
             )
         if (kind == "singleton") == bool(jobs):
             remedy = "singleton stands alone" if jobs else f"write {kind}:ID"
-            raise ValueError(f"{_short(part)} is no dependency; {remedy}")
+            raise ValueError(f"{_short(part)} is not a dependency; {remedy}")
         found += [_one(kind, job, either) for job in jobs] or [Dependency(kind, either=either)]
         if len(found) > MOST_DEPENDENCIES:
             raise ValueError(f"more than {MOST_DEPENDENCIES:,} dependencies; wait for an array or a last job")
     return tuple(found)
+
+
+def jobs_named(dependency: str) -> set[str]:
+    """The jobs and arrays that a dependency names."""
+    return {one.job for one in parse_dependency(dependency) if one.job}
 
 
 def dependency_text(dependencies: Iterable[Dependency]) -> str:

@@ -1,13 +1,12 @@
-"""Live against simulated: the same jobs on a real plane with virtual GPUs, and in the simulator.
+"""Fidelity of the simulator: the same jobs on a real plane with virtual GPUs, and simulated.
 
-Both sides are given the same requests, the same moments of arrival and the same policy. Live, each job is a
-real process under a real supervisor that sleeps for as long as its work takes, saves how far it came when it
-is told to stop, and goes on from there when it is started again; time runs `scale` times as fast. What then
-differs is what the simulator leaves out: how long it takes to start and to stop a process, to record what was
-decided, and to notice that a job has ended. The simulator is told none of this.
+Both runs have the same requests, arrival times and policy. Live, each job is a process under a supervisor. It
+sleeps for as long as its work takes, saves its progress when it is stopped, and continues from there when it
+is started again; time runs `scale` times as fast. The simulator leaves out the time to start and to stop a
+process, to record a decision, and to notice that a job has ended: that is what differs.
 
-A second of real delay is `scale` seconds of the plane's time, so a comparison at 60 times the pace shows the
-plane 60 times as sluggish as it is to jobs that run at their own.
+A second of delay is `scale` seconds of the plane's time, so at a scale of 60 the plane looks 60 times as slow
+as it is.
 """
 
 from __future__ import annotations
@@ -25,56 +24,56 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from dovetail.control import tables
+from dovetail.control import commands, submission, tables
 from dovetail.control.plane import Change, Plane
 from dovetail.control.request import JobRequest, parse_request, to_job
 from dovetail.control.serve import Wanted, plane_up
 from dovetail.control.states import State
 from dovetail.control.tokens import Caller
-from dovetail.engines import emulated
+from dovetail.engines import emulated_job
 from dovetail.model.cluster import parse_cluster
 from dovetail.model.errors import DovetailError, InputError
 from dovetail.model.job import Job
 from dovetail.model.units import SECOND, WHOLE
-from dovetail.policies.table import POLICIES
+from dovetail.policies.registry import POLICIES
 from dovetail.sim.outcomes import NEVER
 from dovetail.sim.run import Run, run
 
 DEFAULT_CLUSTER, DEFAULT_SCALE = "5x4:A100", 60.0
 DEFAULT_TENANT = "default"
-# When the first job comes. Traces like whole minutes, and so do policies that decide in rounds: who comes at
-# the very moment of a round takes part in it when simulated, and live always comes a little too late for it.
+# Arrival of the first job. Traces and rounds begin at whole minutes: a job that arrives at a round takes
+# part in it when simulated, and live always comes a little too late for it.
 FIRST = 45 * SECOND
-GRACE = 60.0  # real seconds to save in: to be killed on a busy machine would be no fault of the policy
+GRACE = 60.0  # seconds of the wall clock to save in, so that a busy machine does not kill a job
 LEAD = 1.0  # real seconds before the first arrival
 PATIENCE = 120.0  # real seconds beyond twice what the simulator says
-MEAN_WITHIN, JOB_WITHIN = 0.03, 0.10  # what we hold a comparison to
+MEAN_WITHIN, JOB_WITHIN = 0.03, 0.10  # limits of a faithful run
 
 Progress = Callable[[int, int], None]
 
-_one_at_a_time = threading.Lock()  # planes prepare their database through something that is global
+_one_at_a_time = threading.Lock()  # migrations of the database use global state
 
 
 class Unplayed(DovetailError):
-    """One of the sides could not be played to its end."""
+    """One of the two runs did not come to its end."""
 
 
 class Cancelled(Unplayed):
-    """Somebody wanted it to stop."""
+    """The comparison was cancelled."""
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One job as both sides are told of it."""
+    """A job of both runs."""
 
-    job: Job  # as the core hears of it, with the work that only the worlds know
+    job: Job  # as the core sees it, with its true work
     request: JobRequest
     body: Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """What became of one job on both sides; times in seconds."""
+    """The results of one job in both runs; times in seconds."""
 
     id: str
     gpus: int
@@ -86,13 +85,13 @@ class Pair:
 
     @property
     def difference(self) -> float:
-        """Of the simulated completion time; positive: slower live."""
+        """Relative difference of the JCT; positive: slower live."""
         return self.live / self.simulated - 1.0
 
 
 @dataclass(frozen=True, slots=True)
 class Fidelity:
-    """How near a live run came to its simulation."""
+    """The differences between a live run and its simulation."""
 
     label: str
     scale: float
@@ -116,7 +115,7 @@ class Fidelity:
         return max(self.pairs, key=lambda pair: abs(pair.difference))
 
     def beyond(self, mean: float = MEAN_WITHIN, job: float = JOB_WITHIN) -> list[str]:
-        """What is further apart than it should be, in sentences; none if it is faithful."""
+        """The differences that exceed the limits, as sentences."""
         found = []
         if not abs(self.difference) <= mean:
             found.append(f"{self.label}: the mean differs by {self.difference:+.1%}, more than {mean:.0%}")
@@ -174,11 +173,11 @@ def compared(label: str, scale: float, made: Run, lived: Mapping[str, Lived]) ->
     return Fidelity(label, scale, tuple(pairs))
 
 
-# -- what both sides are told ------------------------------------------------------------------------
+# -- the jobs of both runs --------------------------------------------------------------------------
 
 
 def entries_of(jobs: Sequence[Job], cluster: str, scale: float) -> tuple[list[Entry], list[str]]:
-    """The jobs of a trace as requests to a plane, and what had to be left out of them on both sides."""
+    """The jobs of a trace as requests to a plane, and notes on what had to be left out of them."""
     if not jobs:
         raise InputError("there are no jobs to run; give a trace that has some")
     there, notes = parse_cluster(cluster), []
@@ -204,7 +203,7 @@ def entries_of(jobs: Sequence[Job], cluster: str, scale: float) -> tuple[list[En
 
 
 def _body(job: Job, scale: float) -> dict[str, Any]:
-    """What a user would write."""
+    """The request of a job."""
     shape = job.shape
     count: dict[str, Any] = {"gpus": shape.each}
     if shape.types and shape.each:
@@ -218,7 +217,7 @@ def _body(job: Job, scale: float) -> dict[str, Any]:
         "preemptible": job.traits.preemptible,
         "checkpoint": {"grace": GRACE * scale},
         "command": [
-            *(sys.executable, "-I", "-S", str(Path(emulated.__file__).resolve())),
+            *(sys.executable, "-I", "-S", str(Path(emulated_job.__file__).resolve())),
             *("--work", f"{job.work / SECOND:.6f}", "--scale", repr(scale)),
         ],
     }
@@ -231,7 +230,7 @@ def _body(job: Job, scale: float) -> dict[str, Any]:
     return body
 
 
-# -- the two sides -----------------------------------------------------------------------------------
+# -- the two runs ------------------------------------------------------------------------------------
 
 
 def simulated(entries: Sequence[Entry], cluster: str, policy: str, options: Mapping[str, Any]) -> Run:
@@ -249,7 +248,7 @@ def simulated(entries: Sequence[Entry], cluster: str, policy: str, options: Mapp
 
 @dataclass(frozen=True, slots=True)
 class Lived:
-    """What became of a job live."""
+    """The result of a job live."""
 
     jct: float  # seconds of the plane's time from its planned arrival to its end
     stops: int
@@ -266,7 +265,7 @@ def live(
     progress: Progress | None = None,
     cancelled: threading.Event | None = None,
 ) -> dict[str, Lived]:
-    """The jobs on a plane of their own, each submitted when its time has come."""
+    """Run the jobs on a new plane, each submitted at its arrival time."""
     stop = cancelled or threading.Event()
     with ExitStack() as stack:
         folder = stack.enter_context(
@@ -284,7 +283,7 @@ def live(
 
 
 class _Watch:
-    """Plays the users of a plane, and sees its jobs to their ends."""
+    """Submits the jobs to a plane, and waits for their ends."""
 
     def __init__(self, plane: Plane, progress: Progress, total: int) -> None:
         self._plane = plane
@@ -304,16 +303,16 @@ class _Watch:
                 self._moved.notify_all()
 
     def play(self, entries: Sequence[Entry], policy: str, stop: threading.Event, patience: float) -> None:
-        """Submit each at its moment and wait for all."""
+        """Submit each job at its time and wait for all."""
         clock = self._plane.clock
-        quantum = POLICIES.make(policy, **self._plane.policy[1]).quantum or SECOND
+        quantum = self._plane.ask(lambda state, now: state.ledger.core.policy.quantum) or SECOND
         soon = clock.now() + round(LEAD * clock.scale * SECOND)
         self._origin = origin = soon + -soon % quantum  # rounds begin at the same moments on both sides
         deadline = time.monotonic() + patience
         for entry in entries:
             self._wait(lambda: False, stop, clock.seconds_until(origin + entry.job.arrived_at))
             caller = Caller("fidelity", entry.job.tenant, entry.job.user, "admin")
-            submitted = self._plane.submit(caller, entry.request, entry.body)
+            submitted = submission.submit(self._plane, caller, entry.request, entry.body)
             self._names[submitted.id] = entry.job
         self._wait(lambda: len(self._over) == self._total, stop, deadline - time.monotonic())
         if len(self._over) < self._total:
@@ -324,7 +323,7 @@ class _Watch:
             )
 
     def _wait(self, done: Callable[[], bool], stop: threading.Event, seconds: float) -> None:
-        """Until it is done or so much time is over, in steps small enough to be interrupted."""
+        """Wait until it is done or the time is over, in steps that can be interrupted."""
         until = time.monotonic() + seconds
         with self._moved:
             while not done() and (left := until - time.monotonic()) > 0:
@@ -337,7 +336,7 @@ class _Watch:
         self._progress(len(self._over), self._total)
 
     def read(self) -> dict[str, Lived]:
-        """Each job as the plane has it on record."""
+        """The results on record."""
         with self._plane.store.reading() as connection:
             rows = connection.execute(sa.select(tables.jobs)).all()
         found, failed = {}, []
@@ -353,10 +352,10 @@ class _Watch:
         return found
 
     def close(self) -> None:
-        """Leave no job behind."""
+        """Cancel the jobs that are left."""
         left = [word for word in self._names if word not in self._over]
         if left and self._plane.leads:
-            self._plane.act("cancel", left)
+            commands.cancel(self._plane, left)
             until = time.monotonic() + GRACE
             with self._moved:
                 while len(self._over) < len(self._names) and time.monotonic() < until:
@@ -364,7 +363,7 @@ class _Watch:
         self._unsubscribe()
 
 
-# -- jobs to try it with -----------------------------------------------------------------------------
+# -- an example workload -----------------------------------------------------------------------------
 
 
 def mixed_workload() -> Path:

@@ -1,24 +1,31 @@
 """When a waiting job will start: the plane's own core, run forward.
 
-One run serves all who ask: it goes as far as the question needs and is kept until the cluster has moved on.
-It takes every estimate for true. Estimates tend to be limits, and newcomers may go first, so the answer is
-a window: from half of the time to wait to half as much again.
+One run answers the questions of all callers: it goes as far as a question needs, and is kept until the
+cluster has changed. It takes every estimate as true. Estimates tend to be upper limits, and new jobs may go
+first. The answer is therefore a window: from half of the expected wait to one and a half times that.
+
+The loop only takes down the state of its core, once for all who ask at one moment. What is made of that is
+the business of the caller's thread: one at a time runs ahead, and pauses while the loop is at work.
 """
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from dovetail.core.core import Core, Step
+from dovetail.core.record import Record, rebuilt, recorded
 from dovetail.model.action import Start, Stop
+from dovetail.model.cluster import Cluster
 from dovetail.model.errors import DovetailError
+from dovetail.model.estimate import Estimator
 from dovetail.model.grant import load_of, nodes_of
 from dovetail.model.job import Job
 from dovetail.model.units import HOUR, SECOND, WHOLE
+from dovetail.model.view import Policy
 from dovetail.sim.forward import forward
 
 GOOD_FOR = 5.0  # real seconds that a forecast is kept at least, and
@@ -27,6 +34,12 @@ LONGEST = 60.0  # no longer; for a job that came after it was made,
 SHORTEST_REST = 10.0  # so many times only
 AT_ONCE = 0.5  # seconds of CPU that one may take, and
 PART = 0.1  # of the time since it was made
+SLOW_RECORD = 0.02  # seconds of CPU; a record of the core that took longer is used again
+LONGEST_RECORD = 30.0  # for `REST` times as long, or so many seconds
+PLAN_GOOD_FOR = 2.0  # real seconds in which the same job gets the same answer, if nothing has changed
+MOST_PLANS = 100  # answers that are kept
+STRETCH = 0.005  # seconds of CPU after which a run looks whether the loop is at work, and
+PAUSE = 0.05  # seconds that it waits for it then, at most
 
 
 class Window(NamedTuple):
@@ -39,30 +52,54 @@ class Window(NamedTuple):
 
 @dataclass(slots=True)
 class Forecast:
-    """What would become of a job that is not submitted yet."""
+    """Where and when a job would start that is not submitted yet."""
 
     fits: bool
     starts_at: Window | None
     placement: list[tuple[str, float]] = field(default_factory=list)  # node, GPUs there
     preempts: list[tuple[str, str]] = field(default_factory=list)  # job, tenant
     cost: float | None = None
-    hours: float = 0.0  # that it is said to take
-    notes: list[str] = field(default_factory=list)  # what else there is to know
+    hours: float = 0.0  # its estimated run time
+    notes: list[str] = field(default_factory=list)  # further remarks
+
+
+class Standing(NamedTuple):
+    """The core at one moment: quickly taken down by the loop, and made a core again where there is time."""
+
+    record: Record
+    cluster: Cluster
+    policy: Policy
+    seed: int
+    estimator: Estimator
+    took: float  # seconds of CPU
+
+    def core(self) -> Core:
+        return rebuilt(Core(self.cluster, self.policy, self.seed, self.estimator), self.record)
+
+
+class _Plan(NamedTuple):
+    """The answer for a job that is not submitted yet."""
+
+    standing: Standing
+    job: Job
+    made: float  # on the monotonic clock
+    found: Forecast
 
 
 class _Ahead:
-    """One run into the future, taken as far as it was needed."""
+    """One run into the future, as far as it was needed so far."""
 
-    def __init__(self, core: Core, took: float) -> None:
+    def __init__(self, standing: Standing) -> None:
         began = time.thread_time()
+        core = standing.core()
         self.began = self.now = core.now
         runs = {name for name, job in core.running.items() if job.awaiting is None}
-        self.known = core.jobs.keys() - runs  # one that ran and waits again is as good as new
+        self.known = core.jobs.keys() - runs  # a preempted job counts as waiting
         self.starts: dict[str, int] = dict.fromkeys(core.running.keys() - runs, core.now)
         self._steps: Iterator[Step] | None = forward(core)
-        self.cost = took + time.thread_time() - began  # seconds of CPU so far
+        self.cost = standing.took + time.thread_time() - began  # seconds of CPU so far
 
-    def start_of(self, job: str, budget: float) -> int | None:
+    def start_of(self, job: str, budget: float, pause: Callable[[], object]) -> int | None:
         """When it starts, if that can be found within so many seconds of CPU."""
         if job not in self.known:
             return None
@@ -70,7 +107,7 @@ class _Ahead:
         while job not in self.starts and self._steps is not None and at < began + budget:
             try:
                 step = next(self._steps, None)
-            except DovetailError:  # a policy may not like a world that runs ahead of its memory
+            except DovetailError:  # a policy may fail on a state ahead of its memory
                 step = None
             at = time.thread_time()
             if step is None:
@@ -80,71 +117,118 @@ class _Ahead:
             for action in step.actions:
                 if isinstance(action, Start):
                     self.starts.setdefault(action.job, step.now)
+            pause()
         self.cost += at - began
         return self.starts.get(job)
 
 
 class Forecasts:
-    """The forecasts of a plane, shared by all who ask."""
+    """The forecasts of a plane, shared by all callers."""
 
     def __init__(self, budget: float = 0.04) -> None:
-        self._lock = threading.Lock()
+        self._lock = threading.Lock()  # one at a time runs ahead
         self._budget = budget
         self._made = 0.0
         self._number = -1
         self._ahead: _Ahead | None = None
-        self._took = 0.0
-        self._said: dict[str, int] = {}  # what was told, to learn how far off it was
+        self._standing: Standing | None = None
+        self._standing_at = 0.0
+        self._plans: list[_Plan] = []
+        self._said: dict[str, int] = {}  # the last forecast of each job, to measure its error
+        self._at_rest = threading.Event()
+        self._at_rest.set()
+        self._pause_at = 0.0  # by the CPU time of the thread that has the lock
 
     def clear(self) -> None:
         self._ahead = None
+        self._standing = None
         self._made = 0.0
 
-    def core_for(self, core: Core, job: str = "") -> Core | None:
-        """A copy of the core to run forward, if a new forecast is due. On the loop's thread."""
+    # -- on the loop's thread
+
+    def loop_works(self, works: bool) -> None:
+        """Runs pause while the loop is at work: a thread that computes slows down every other."""
+        if works:
+            self._at_rest.clear()
+        else:
+            self._at_rest.set()
+
+    def standing(self, core: Core, longest: float = LONGEST_RECORD) -> Standing:
+        """The core, taken down once for all who ask at this moment.
+
+        One that took long to take down is given to later callers too, at most `longest` seconds.
+        """
+        kept, at = self._standing, time.monotonic()
+        if kept is not None:
+            reuse = min(REST * kept.took, longest) if kept.took > SLOW_RECORD else 0.0
+            if kept.record.number == core.number or at < self._standing_at + reuse:
+                return kept
+        began = time.thread_time()
+        record = recorded(core)
+        took = time.thread_time() - began
+        kept = Standing(record, core.cluster, core.policy, core.seed, core.estimator, took)
+        self._standing, self._standing_at = kept, at
+        return kept
+
+    def core_for(self, core: Core, job: str = "") -> Standing | None:
+        """What to run forward, if a new forecast is due."""
         ahead = self._ahead
         if ahead is not None and (core.number == self._number or self._fresh(ahead, job)):
             return None
-        began = time.thread_time()
-        fork = core.fork()
-        self._made, self._number, self._took = time.monotonic(), core.number, time.thread_time() - began
-        return fork
+        self._made, self._number = time.monotonic(), core.number
+        return self.standing(core, longest=0.0)
 
     def _fresh(self, ahead: _Ahead, job: str) -> bool:
-        """Whether the last one is still good: the dearer, the longer; less so for whom it does not know."""
+        """Whether the last run is recent enough; a slow run is kept longer, unless the job is new to it."""
         age = time.monotonic() - self._made
         if job and job not in ahead.known:
             return age < SHORTEST_REST * ahead.cost
         return age < min(max(GOOD_FOR, REST * ahead.cost), LONGEST)
 
-    def starts_at(self, fork: Core | None, job: str) -> Window | None:
+    # -- on any thread
+
+    def starts_at(self, standing: Standing | None, job: str) -> Window | None:
         with self._lock:
-            if fork is not None:
-                self._ahead = _Ahead(fork, self._took)
+            self._pause_at = time.thread_time() + STRETCH
+            if standing is not None:
+                self._ahead = _Ahead(standing)
                 self._said = {name: at for name, at in self._said.items() if name in self._ahead.known}
             ahead = self._ahead
             if ahead is None:
                 return None
-            # However many ask, looking ahead takes a part of the time only: then it is known how far it went.
+            # However many callers there are, the runs take a fraction of the time only.
             earned = AT_ONCE + PART * (time.monotonic() - self._made)
-            likely = ahead.start_of(job, min(self._budget, earned - ahead.cost))
+            likely = ahead.start_of(job, min(self._budget, earned - ahead.cost), self._pause)
         if likely is None:
             return Window(ahead.now, None, None)
         self._said[job] = likely
         return _window(ahead.began, likely)
 
     def error(self, job: str, started_at: int) -> float | None:
-        """By how many seconds the last word on its start was wrong."""
+        """By how many seconds the last forecast of its start was wrong."""
         said = self._said.pop(job, None)
         return None if said is None else (started_at - said) / SECOND
 
-    def of_new(self, fork: Core, job: Job, now: int) -> Forecast:
-        """A job that is not there yet, at the end of the queue."""
+    def of_new(self, standing: Standing, job: Job, now: int) -> Forecast:
+        """A job that is not submitted yet, at the end of the queue. The same question costs one run."""
+        with self._lock:
+            self._pause_at = time.thread_time() + STRETCH
+            at = time.monotonic()
+            self._plans = [plan for plan in self._plans[-MOST_PLANS:] if at - plan.made < PLAN_GOOD_FOR]
+            asked = replace(job, arrived_at=0)
+            for plan in self._plans:
+                if plan.standing is standing and plan.job == asked:
+                    return replace(plan.found)
+            found = self._found(standing.core(), job, now)
+            self._plans.append(_Plan(standing, asked, time.monotonic(), found))
+            return replace(found)
+
+    def _found(self, core: Core, job: Job, now: int) -> Forecast:
         found = Forecast(fits=True, starts_at=None, hours=job.estimate / HOUR)
-        arrives = max(now, fork.now) + 1
-        began = self._look(fork, replace(job, arrived_at=arrives), found)
-        found.starts_at = Window(fork.now, None, None) if began is None else _window(arrives, began)
-        nodes = [fork.cluster.nodes[fork.cluster.number[name]] for name, _ in found.placement]
+        arrives = max(now, core.now) + 1
+        began = self._look(core, replace(job, arrived_at=arrives), found)
+        found.starts_at = Window(core.now, None, None) if began is None else _window(arrives, began)
+        nodes = [core.cluster.nodes[core.cluster.number[name]] for name, _ in found.placement]
         if any(node.price for node in nodes):
             found.cost = sum(
                 node.price * found.hours * gpus / max(node.gpus, 1)
@@ -153,7 +237,7 @@ class Forecasts:
         return found
 
     def _look(self, core: Core, job: Job, found: Forecast) -> int | None:
-        """When it starts, and on what and instead of whom, if that can be found soon enough."""
+        """When a job starts, where, and which jobs it preempts, if that is found within the budget."""
         tenants = {name: active.tenant for name, active in core.jobs.items()}
         until = time.thread_time() + 5 * self._budget
         try:
@@ -172,15 +256,21 @@ class Forecasts:
                     return step.now
                 if time.thread_time() > until:
                     return None
-        except DovetailError:  # a policy may not like a world that runs ahead of its memory
+                self._pause()
+        except DovetailError:  # a policy may fail on a state ahead of its memory
             return None
         return None
 
+    def _pause(self) -> None:
+        if time.thread_time() >= self._pause_at:
+            self._at_rest.wait(PAUSE)
+            self._pause_at = time.thread_time() + STRETCH
+
 
 def end_of_running(likely: int, now: int, latest: int | None) -> Window:
-    """When one that runs ends, whose estimate says `likely`, and which may run until `latest`.
+    """When a running job ends: `likely` by its estimate, `latest` by its time limit.
 
-    Of one that has outlived its estimate only the limit is known.
+    Of a job that has run longer than its estimate only the limit is known.
     """
     if likely <= now:
         return Window(now, None, latest)
@@ -188,7 +278,7 @@ def end_of_running(likely: int, now: int, latest: int | None) -> Window:
 
 
 def end_of_waiting(starts: Window, took: int, limit: int | None) -> Window:
-    """When one that waits ends, if it starts within a window and is said to take so long."""
+    """When a waiting job ends, if it starts within a window and takes as long as estimated."""
     if starts.likely is None or starts.high is None:
         return Window(starts.low + took // 2, None, None)
     ends = Window(starts.low + took // 2, starts.likely + took, starts.high + took + took // 2)

@@ -1,20 +1,27 @@
-"""What an engine is told of an attempt: the request of its user, on the devices it was given."""
+"""Orders to an engine: attempts to start, from what a user asked for and the devices granted, and to stop."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from signal import Signals
-from string import Template
 
-from dovetail.control.book import Asked
 from dovetail.control.clock import Clock
+from dovetail.control.job_index import Asked, JobIndex
+from dovetail.control.job_paths import checkpoint_path
+from dovetail.control.ledger import Begin, Ledger, ResizeOrder
 from dovetail.control.records import Record
 from dovetail.control.request import Checkpoints, command_of, output_of
-from dovetail.engines.launch import Launch, Share
+from dovetail.control.unix_accounts import Accounts, NoAccount
+from dovetail.engines.contract import Engine, Launch, NodeShare
+from dovetail.model.action import Rent, SetPower
 from dovetail.model.cluster import Cluster
 from dovetail.model.grant import Spots
-from dovetail.model.units import WHOLE
+from dovetail.model.units import SECOND, WHOLE
+
+MOST_PERFORMING = 0.05  # seconds in a tick; an attempt takes some milliseconds to start
+UNKNOWN_GRACE = 10 * SECOND  # for an attempt of which no record is left
 
 DeviceNames = Mapping[str, tuple[str, ...]]  # of each node, as CUDA_VISIBLE_DEVICES wants them
 
@@ -22,13 +29,13 @@ DeviceNames = Mapping[str, tuple[str, ...]]  # of each node, as CUDA_VISIBLE_DEV
 def launch_of(
     record: Record,
     asked: Asked,
-    shares: tuple[Share, ...],
+    shares: tuple[NodeShare, ...],
     clock: Clock,
     *,
     checkpoints: Path,
     account: str = "",
 ) -> Launch:
-    """One attempt, ready for an engine."""
+    """The order to start one attempt."""
     request = asked.request
     command, setup = command_of(request)
     env = dict(request.env)
@@ -38,7 +45,6 @@ def launch_of(
     if request.gpu_share < WHOLE:
         env["DOVETAIL_GPU_SHARE"] = str(request.gpu_share)
     saving = request.checkpoint or Checkpoints()
-    path = Template(saving.path).safe_substitute(env)
 
     def file(pattern: str) -> str:
         return output_of(pattern, record.id, record.array, record.task, record.name) if pattern else ""
@@ -61,12 +67,12 @@ def launch_of(
         per_gpu=request.launch == "gpu",
         slurm_names=request.slurm_env,
         account=account,
-        checkpoint_dir=path or str(checkpoints / record.id),
+        checkpoint_dir=checkpoint_path(request, env) or str(checkpoints / record.id),
     )
 
 
-def shares_of(spots: Spots, cluster: Cluster, names: DeviceNames) -> tuple[Share, ...]:
-    """What is held on each node, in the order of the nodes; the parts of a gang on one node are one share."""
+def shares_of(spots: Spots, cluster: Cluster, names: DeviceNames) -> tuple[NodeShare, ...]:
+    """The devices on each node, in the order of the nodes; tasks of a gang on one node are one share."""
     devices: dict[int, set[int]] = {}
     cpus: dict[int, int] = {}
     memory: dict[int, int] = {}
@@ -79,5 +85,62 @@ def shares_of(spots: Spots, cluster: Cluster, names: DeviceNames) -> tuple[Share
         name = cluster.nodes[node].name
         known = names.get(name, ())
         held = tuple(known[i] if i < len(known) else str(i) for i in sorted(devices[node]))
-        found.append(Share(name, held, cpus[node], memory[node]))
+        found.append(NodeShare(name, held, cpus[node], memory[node]))
     return tuple(found)
+
+
+def grace_of(record: Record, index: JobIndex, clock: Clock) -> int:
+    """How long an attempt may take to stop before it is killed, in microseconds of the wall clock."""
+    return clock.wall_span(index.asked[record.request].request.grace)
+
+
+def perform(
+    ledger: Ledger,
+    engine: Engine,
+    clock: Clock,
+    *,
+    devices: DeviceNames,
+    checkpoints: Path,
+    accounts: Accounts,
+    check: Callable[[], None],
+) -> None:
+    """Give the orders that are on record to the engine; those that take too long, in the next tick.
+
+    `check` is called before each order and raises if this plane does not lead any more. The engine refuses
+    orders of an older term as well; but a plane that knows better should not give them.
+    """
+    orders, ledger.orders = ledger.orders, []
+    until = time.monotonic() + MOST_PERFORMING
+    for number, order in enumerate(orders):
+        if number and time.monotonic() > until:
+            ledger.orders = orders[number:] + ledger.orders
+            break
+        check()
+        if isinstance(order, Begin):
+            record = order.record
+            asked = ledger.index.asked.get(record.request)
+            if asked is not None:
+                shares = shares_of(order.spots, ledger.core.cluster, devices)
+                try:
+                    account = accounts.at_start(record.tenant, asked.account)
+                except NoAccount as refused:
+                    ledger.unstartable(record, str(refused), clock.now())
+                    continue
+                engine.start(
+                    launch_of(record, asked, shares, clock, checkpoints=checkpoints, account=account)
+                )
+        elif isinstance(order, ResizeOrder):
+            shares = shares_of(order.spots, ledger.core.cluster, devices)
+            engine.resize(order.record.id, order.record.epoch, order.number, shares)
+        elif isinstance(order, SetPower):
+            engine.power(order.node, order.on)
+        elif isinstance(order, Rent):
+            engine.rent(order.node, order.keep, order.owner)
+        else:
+            stopping = ledger.index.records.get(order.job)
+            grace = UNKNOWN_GRACE if stopping is None else grace_of(stopping, ledger.index, clock)
+            engine.stop(order.job, order.epoch, order.why, grace)
+    forget, ledger.forget = ledger.forget, []
+    for job, epoch in forget:
+        check()
+        engine.forget(job, epoch)

@@ -1,27 +1,28 @@
-"""From what users and engines say to events, and from the core's actions to what users see.
+"""The ledger keeps the records of jobs and the core in step.
 
-This is the plane without its clock, its database and its processes: records and the core change together, and
-what has to be written and done about it is left in `batch` and `orders`. All of it happens on one thread.
+Commands of users and reports of engines become events of the core. Actions of the core become changes of
+records. The ledger has no clock, no database and no processes: it leaves rows to write in `batch`, and orders
+to the engine in `orders`. It is used by one thread only.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, assert_never
 
-from dovetail.control.book import DEPENDENCY, NEVER, NO_ROOM, Asked, Book
-from dovetail.control.records import Attempt, Placement, Record
+from dovetail.control.job_index import DEPENDENCY, NEVER, NO_ROOM, Asked, JobIndex
+from dovetail.control.records import AttemptRecord, Placement, Record
 from dovetail.control.request import Retry
 from dovetail.control.states import REQUEUE_ME, State, verdict
 from dovetail.control.store import Batch
 from dovetail.core.core import Core, Step
 from dovetail.core.draft import Note
 from dovetail.core.journal import step_line
-from dovetail.engines.launch import Exit, Report
-from dovetail.model.action import Answer, Resize, Start, Stop
+from dovetail.engines.contract import AttemptEnd, Capabilities, Exit, NodeUp, Resized, Unsupported
+from dovetail.model.action import Answer, Rent, Resize, SetPower, Start, Stop
 from dovetail.model.cluster import Cluster
-from dovetail.model.errors import InputError
+from dovetail.model.errors import PolicyError
 from dovetail.model.event import (
     CANCELLED,
     DRAINED,
@@ -36,9 +37,8 @@ from dovetail.model.event import (
     Event,
 )
 from dovetail.model.grant import Spots, devices_of
-from dovetail.model.job import Job
 
-CANCEL, REQUEUE, HOLD = "cancelled", "requeued", "held"  # what is wanted of a job once it has stopped
+CANCEL, REQUEUE, HOLD = "cancelled", "requeued", "held"  # what a stopping job becomes once it has stopped
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,48 +58,66 @@ class End:
     why: str
 
 
-class Ledger:
-    """The jobs of a plane and its core, moved forward together."""
+@dataclass(frozen=True, slots=True)
+class ResizeOrder:
+    """A running attempt to resize."""
 
-    def __init__(self, core: Core, book: Book, era: int, job_of: Callable[[Record, Asked, int], Job]) -> None:
+    record: Record
+    spots: Spots
+    number: int  # of the step that decided it
+
+
+Order = Begin | End | ResizeOrder | SetPower | Rent
+
+
+class Ledger:
+    """The jobs of a plane, and its core."""
+
+    def __init__(self, core: Core, index: JobIndex, era: int, capabilities: Capabilities) -> None:
         self.core = core
-        self.book = book
+        self.index = index
         self.era = era
         self.batch = Batch()
         self.events: list[Event] = []
-        self.orders: list[Begin | End] = []
-        self.forget: list[tuple[str, int]] = []
-        self.started: list[Record] = []  # for whoever counts waits,
-        self.preempted: list[str] = []  # and who was sent away, and why
-        self._job_of = job_of  # what the core is told of a record that enters the queue now
-        self._last: tuple[tuple[str, int, int], Job] | None = None  # what it was told last, and for whom
+        self.capabilities = capabilities  # of the engine: what it cannot do is refused
+        self.orders: list[Order] = []
+        self._refused: list[str] = []  # messages about the actions of a step that the engine cannot perform
+        self._resizing: dict[str, int] = {}  # by job: the number of its last resize, until it is confirmed
+        self.forget: list[tuple[str, int]] = []  # ended attempts that the engine need not report again
+        self.started: list[Record] = []  # jobs started since statistics were last counted
+        self.preempted: list[str] = []  # the reason of each preemption, likewise
         self._later: list[Event] = []  # for the next step
+        self._policy_error: PolicyError | None = None
         self._notes: tuple[Core, int, Sequence[Note]] | None = None
 
     @property
     def pending(self) -> bool:
-        """Whether something is left to be told."""
+        """Whether events or orders are left for the next tick."""
         return bool(self.events or self._later or self.orders or self.forget)
 
     def notes(self) -> Sequence[Note]:
-        """Why jobs were passed over; worked out once a step, however many ask."""
+        """Why jobs were passed over; worked out once a step. None are known if the policy fails."""
         core, kept = self.core, self._notes
         if kept is None or kept[0] is not core or kept[1] != core.number:
-            self._notes = kept = (core, core.number, core.notes())
+            try:
+                notes: Sequence[Note] = core.notes()
+            except PolicyError:
+                notes = ()
+            self._notes = kept = (core, core.number, notes)
         return kept[2]
 
     def committed(self) -> None:
-        """What `batch` held is on record."""
+        """`batch` is on record."""
         self.batch = Batch()
-        self.book.committed()
+        self.index.committed()
 
-    # -- what users say
+    # -- commands of users
 
     def submit(self, records: Iterable[Record], asked: Asked, now: int) -> None:
-        """Jobs that are new."""
+        """Add new jobs."""
         for record in records:
             self.batch.added.append(record)
-            self.book.add(record, asked)
+            self.index.add(record, asked)
             self._admit(record, now)
 
     def cancel(self, record: Record, now: int, why: str = "") -> bool:
@@ -111,25 +129,23 @@ class Ledger:
             self._tell(now, CANCELLED, record, None)
             self._over(record, State.CANCELLED, now, why)
         else:
-            self._tell(
-                now, CANCELLED, record, None
-            )  # the core answers with `Stop`, if it has not said so yet
+            self._tell(now, CANCELLED, record, None)  # the core returns `Stop`, unless it is stopping already
             record.wanted = CANCEL
             self._touch(record)
         return True
 
     def hold(self, record: Record, now: int, by: str) -> bool:
-        """Keep it from the queue; one that runs is stopped first, and keeps what it saved."""
+        """Keep a job out of the queue. A running job is stopped first; its checkpoints stay."""
         if record.state.final or record.held_by or record.wanted == CANCEL:
             return False
         record.held_by = by
         if record.state is State.PENDING:
             self._tell(now, CANCELLED, record, None)
-            self._shelve(record, now)
+            self._hold_back(record, now)
         elif record.state is State.HELD:
-            record.reason = self.book.gate(record, now)
+            record.reason = self.index.gate(record, now)
         else:
-            self._send_away(record, HOLD, now)
+            self._stop_on_request(record, HOLD, now)
         self._touch(record)
         return True
 
@@ -145,10 +161,10 @@ class Ledger:
         return True
 
     def requeue(self, record: Record, now: int) -> bool:
-        """Stop it and let it wait for its turn again."""
+        """Stop a running job, which waits in the queue again."""
         if record.state is not State.RUNNING or record.wanted == CANCEL:
             return False
-        self._send_away(record, REQUEUE, now)
+        self._stop_on_request(record, REQUEUE, now)
         self._touch(record)
         return True
 
@@ -168,107 +184,115 @@ class Ledger:
         self.events.append((now, NODE_JOINED, node, 0, None))
 
     def look_again(self, now: int) -> None:
-        """What kept them may have gone while no plane was there to see it."""
-        for record in list(self.book):
-            if record.state is State.HELD and self.book.gate(record, now) != record.reason:
+        """Admit held jobs that may enter the queue by now: dependencies may have ended while no plane ran."""
+        for record in list(self.index):
+            if record.state is State.HELD and self.index.gate(record, now) != record.reason:
                 self._admit(record, now)
 
     def due(self, now: int) -> None:
-        """Begin times that have come."""
-        for record in self.book.due(now):
+        """Admit jobs with a begin time that has come."""
+        for record in self.index.due(now):
             if record.state is State.HELD:
                 self._admit(record, now)
 
-    # -- what engines say
+    # -- reports of engines
 
-    def ended(self, report: Report, now: int, at: int | None = None) -> None:
-        """An attempt is over: what becomes of its job. `at` says since when, if not since just now.
+    def ended(self, report: AttemptEnd, now: int, at: int | None = None) -> None:
+        """An attempt has ended, at `at` or just now: end its job, or queue it again.
 
-        Whoever held devices while no plane was there to see the end is charged to the end, and no further.
+        If the attempt ended while no plane ran, the job is charged up to that end.
         """
         job_id, epoch, exit = report
         self.forget.append((job_id, epoch))
-        record = self.book.records.get(job_id)
+        record = self.index.records.get(job_id)
         if record is None or record.epoch != epoch or record.state not in (State.RUNNING, State.STOPPING):
-            return  # an earlier start, of which all is known
+            return  # of an earlier start, which is on record
         at = now if at is None else min(max(at, record.started_at or at), now)
         self._close(record, exit, at)
-        told = job_id in self.core.stopping()
+        told = job_id in self.core.stopping.held
         wanted, record.wanted = record.wanted, ""
         done = exit.finished or (exit.cause == "exited" and exit.code == 0)
-        if wanted == CANCEL or job_id not in self.core.jobs:  # or too large for what is left of the cluster
+        if wanted == CANCEL or job_id not in self.core.jobs:  # or the cluster has become too small
             self._tell(now, STOPPED, record, 0)
             if done or wanted == CANCEL:
                 self._over(record, State.COMPLETED if done else State.CANCELLED, now, exit.detail, at=at)
             elif record.held_by not in ("", "cluster"):
-                self._shelve(record, now)
-            else:  # there may be room for it again
+                self._hold_back(record, now)
+            else:  # the cluster may be large enough again
                 record.held_by, record.placement = "", None
-                self.book.withdraw(record)
+                self.index.withdraw(record)
                 self._admit(record, now)
         elif done:
             self._tell(now, FINISHED, record, None)
             self._over(record, State.COMPLETED, now, "", at=at)
         elif exit.cause == "stopped" or (exit.cause == "lost" and (told or wanted)):
-            self._back(record, exit, wanted, now, at)
+            self._queue_again(record, exit, wanted, now, at)
         else:
-            retry = self.book.asked[record.request].request.retry or Retry()
+            retry = self.index.asked[record.request].request.retry or Retry()
             left = retry.max - record.retries
             state, why, counts = verdict(exit, retry.on, left)
             if state is State.PENDING:
                 record.retries += counts
-                self._back(record, exit, wanted, now, at)
+                self._queue_again(record, exit, wanted, now, at)
             else:
                 self._tell(now, FAILED, record, (why or f"exit {exit.code}", 0))
                 self._over(record, state, now, why, at=at)
 
     def vanished(self, record: Record, now: int) -> None:
-        """It was told to stop, and there is no trace of it: it had not begun."""
-        self.ended(Report(record.id, record.epoch, Exit(143, "stopped", "it had not begun", now, now)), now)
+        """The engine does not know an attempt that was told to stop: it never started."""
+        self.ended(
+            AttemptEnd(record.id, record.epoch, Exit(143, "stopped", "it had not begun", now, now)), now
+        )
+
+    def unstartable(self, record: Record, why: str, now: int) -> None:
+        """The engine is not told of an attempt, because it must not be started."""
+        self.ended(AttemptEnd(record.id, record.epoch, Exit(126, "unstartable", why, now, now)), now)
 
     def gone(self, job: str, now: int) -> None:
-        """Devices are kept for one that does not run any more."""
+        """The core still counts devices as held by a job that no longer runs."""
         active = self.core.jobs.get(job)
         self._later.append((now, STOPPED, job, active.epoch if active else 0, active.done if active else 0))
 
     def resettled(self, job: str, now: int) -> None:
-        """It gave devices back while it ran, and whoever was to say so has gone."""
+        """The confirmation of a resize was lost in a crash."""
         self._later.append((now, RESIZED, job, self.core.jobs[job].epoch, None))
 
     def outgrown(self, record: Record, now: int) -> None:
-        """The cluster has become too small for it: it waits until there is one that can hold it."""
+        """The cluster has become too small for a job: hold it until the cluster is large enough."""
         record.held_by = "cluster"
         if record.state is State.RUNNING:
-            self._send_away(record, HOLD, now)
+            self._stop_on_request(record, HOLD, now)
         elif record.state is State.PENDING:
-            self._shelve(record, now)
+            self._hold_back(record, now)
         self._touch(record)
 
     def unblock(self, record: Record, now: int) -> None:
-        """The cluster can hold it again."""
+        """The cluster is large enough for a job again."""
         record.held_by = ""
         if record.state is State.HELD:
             self._admit(record, now)
         self._touch(record)
 
-    def _back(self, record: Record, exit: Exit, wanted: str, now: int, at: int) -> None:
-        """It will be started again; what it has lost is counted."""
+    def _queue_again(self, record: Record, exit: Exit, wanted: str, now: int, at: int) -> None:
+        """Queue a stopped job again, and count the work it has lost."""
         active = self.core.jobs[record.id]
         done = active.done_at(at)
         kept = self._kept(record, exit, done)
         record.lost_time += (done - kept) * record.load
         record.state, record.placement = State.PENDING, None
         record.reason = ""
+        record.wait_begins(at)
         held = wanted == HOLD and bool(record.held_by)
-        if held:  # first, or the core would start it again where it has just stopped
+        if held:  # before STOPPED, or the core would start it again at once
             self._tell(now, CANCELLED, record, None)
         self._tell(now, STOPPED, record, kept)
         if held:
-            self._shelve(record, now)
+            record.wait_ends(at)
+            self._hold_back(record, now)
         self._touch(record)
 
     def _kept(self, record: Record, exit: Exit, done: int) -> int:
-        """The work that its next start finds done, as far as one can know from outside."""
+        """The work that the next attempt resumes from, by the checkpoints that the job declares."""
         checkpoint = self.core.jobs[record.id].spec.traits.checkpoint
         left_in_time = exit.cause == "stopped" and exit.code != 137
         if checkpoint.on_stop and (left_in_time or exit.code == REQUEUE_ME):
@@ -276,13 +300,14 @@ class Ledger:
         return done - done % checkpoint.every if checkpoint.every else 0
 
     def _close(self, record: Record, exit: Exit, at: int) -> None:
-        """Write down how the attempt ended, and when."""
+        """Record how and when an attempt ended."""
+        self._resizing.pop(record.id, None)
         record.exit_code, record.cause = exit.code, exit.cause
         held = max(0, at - (record.started_at or at))
         record.held_time += held
         record.gpu_time += held * record.load
         self.batch.ended.append(
-            Attempt(
+            AttemptRecord(
                 record.id,
                 record.epoch,
                 ended_at=at,
@@ -293,45 +318,111 @@ class Ledger:
         )
         self._touch(record)
 
-    # -- deciding
+    # -- decisions
 
     def decide(self, now: int) -> Step | None:
-        """Let the core hear all that was said, and note what it wants done."""
+        """Give all events to the core, and apply its actions. None if there is nothing to decide."""
         core = self.core
-        events = (
-            self._later + self.events
-        )  # as they were said: who is released and cancelled is not cancelled first
+        events = self._later + self.events  # in the order of the commands: a release before a cancel
         alarm = core.alarm
-        if not events and not core.moved and (alarm is None or alarm > now):
+        if not events and not core.changed and (alarm is None or alarm > now):
             return None
         self.events, self._later = [], []
-        step = core.handle(now, events)
+        try:
+            step: Step = core.handle(now, events)
+        except PolicyError as error:  # the step holds the actions that follow from the events alone
+            step, self._policy_error = error.step, error
         self.batch.steps.append(
             {"number": step.number, "era": self.era, "time": step.now, "line": step_line(step)}
         )
         for action in step.actions:
-            if isinstance(action, Start | Resize):
+            if isinstance(action, Resize) and self._is_started(action.job):
+                self._resize(action, step.number)
+            elif isinstance(action, Start | Resize):
                 self._begin(action, now)
             elif isinstance(action, Stop):
                 self.stop(action, now)
             elif isinstance(action, Answer):
                 self._answered(action, now)
+            elif isinstance(action, SetPower | Rent):
+                self._order_node(action, now)
+            else:
+                assert_never(action)
+        if self._refused and self._policy_error is None:  # the policy planned what the engine cannot do
+            self._policy_error = PolicyError(step, Unsupported("; ".join(self._refused)))
+        self._refused.clear()
         return step
 
+    def take_policy_error(self) -> PolicyError | None:
+        """How the policy failed in the last step, if it did; None when asked again."""
+        error, self._policy_error = self._policy_error, None
+        return error
+
+    def confirmed(self, confirmation: Resized | NodeUp, now: int) -> None:
+        """The engine has completed an order. The confirmation of an earlier resize or epoch is dropped."""
+        if isinstance(confirmation, NodeUp):
+            self.rejoin(confirmation.node, now)
+            return
+        job, epoch, number = confirmation
+        record = self.index.records.get(job)
+        if record is None or record.epoch != epoch or self._resizing.get(job) != number:
+            return
+        del self._resizing[job]
+        self.events.append((now, RESIZED, job, epoch, None))
+
+    def repeat_resize(self, record: Record, spots: Spots) -> None:
+        """Order the last resize again: the plane may have died before the engine heard of it."""
+        self._order_resize(record, spots, self.core.number)
+
+    def _is_started(self, job: str) -> bool:
+        """Whether the engine has the job. A gang that is placed in part is not started yet."""
+        return self.index.records[job].state in (State.RUNNING, State.STOPPING)
+
+    def _resize(self, action: Resize, number: int) -> None:
+        """Resize a running job if the engine can. If not, the job is stopped and waits for another start.
+
+        The core counts on the new devices, so the job must not go on with the old ones.
+        """
+        record = self.index.records[action.job]
+        if record.state is State.STOPPING:  # the core hears that its devices are free when it has stopped
+            return
+        if self.capabilities.resize:
+            self._order_resize(record, action.spots, number)
+            return
+        why = "resize refused: the engine cannot resize a running job"
+        self._refused.append(f"job {record.id} is stopped and queued again; {why}")
+        self._stop_running(record, why)
+
+    def _order_resize(self, record: Record, spots: Spots, number: int) -> None:
+        self._resizing[record.id] = number
+        record.placement = placement_of(self.core.cluster, spots)
+        self.orders.append(ResizeOrder(record, spots, number))
+        self._touch(record)
+
+    def _order_node(self, action: SetPower | Rent, now: int) -> None:
+        """Switch or rent a node if the engine can. If not, a node that the core has closed opens again."""
+        power = isinstance(action, SetPower)
+        if self.capabilities.power if power else self.capabilities.rent:
+            self.orders.append(action)
+            return
+        wanted = action.on if isinstance(action, SetPower) else action.keep
+        verbs = ("switch on", "switch off") if power else ("rent", "give back")
+        self._refused.append(f"the engine cannot {verbs[0] if wanted else verbs[1]} node {action.node}")
+        if not wanted:
+            self._later.append((now, NODE_JOINED, action.node, 0, None))
+
     def progressed(self, record: Record, rate: float, now: int) -> None:
-        """A running job goes at another rate than the core thinks."""
+        """A running job has another speed than the core assumes."""
         done = self.core.jobs[record.id].done_at(now)
         self.events.append((now, PROGRESSED, record.id, record.epoch, (done, rate)))
 
     def _begin(self, action: Start | Resize, now: int) -> None:
-        """Only a whole gang is started; a part holds its devices and waits for the rest."""
-        record = self.book.records[action.job]
-        whole = devices_of(action.spots) >= self.core.jobs[record.id].shape.gpus  # two may share them
+        """Start a gang once it has all its devices; until then it holds what it got."""
+        record = self.index.records[action.job]
+        whole = devices_of(action.spots) >= self.core.jobs[record.id].shape.gpus  # jobs may share devices
         record.epoch = action.epoch
-        if isinstance(action, Resize):
+        if isinstance(action, Resize):  # of a gang that is not started: there is no process to resize
             self._later.append((now, RESIZED, record.id, action.epoch, None))
-            if record.state is State.RUNNING:
-                return
         if not whole or isinstance(action, Resize):
             fact = (self.core.jobs[record.id].done, 1.0 if whole else 0.0)
             self._later.append((now, PROGRESSED, record.id, action.epoch, fact))
@@ -346,8 +437,13 @@ class Ledger:
             record.first_started_at = now
         record.placement = placement_of(cluster, action.spots)
         types = sorted({cluster.nodes[spot[0]].type.name for spot in action.spots if spot[1]})
+        record.wait_ends(now)
+        waited = record.wait_time - record.wait_at_start
+        record.wait_at_start = record.wait_time
         self.batch.begun.append(
-            Attempt(record.id, action.epoch, record.placement, ",".join(types), record.load, now)
+            AttemptRecord(
+                record.id, action.epoch, record.placement, ",".join(types), record.load, now, waited=waited
+            )
         )
         self.orders.append(Begin(record, action.spots))
         self.started.append(record)
@@ -355,20 +451,21 @@ class Ledger:
         self._reconsider(record, now)
 
     def stop(self, action: Stop, now: int) -> None:
-        record = self.book.records.get(action.job)
+        record = self.index.records.get(action.job)
         if record is None or record.state not in (State.RUNNING, State.STOPPING):
-            # It held its devices and had not been started: it has stopped already.
-            self._later.append((now, STOPPED, action.job, action.epoch, 0))
+            self.gone(action.job, now)  # it held devices and was not started: there is nothing to stop
             return
-        record.state = State.STOPPING
-        record.reason = action.why
-        self.orders.append(End(record.id, record.epoch, action.why))
-        if action.why != "cancelled":
-            self.preempted.append(action.why)
+        self._stop_running(record, action.why)
+
+    def _stop_running(self, record: Record, why: str) -> None:
+        record.state, record.reason = State.STOPPING, why
+        self.orders.append(End(record.id, record.epoch, why))
+        if why != "cancelled":
+            self.preempted.append(why.partition(":")[0])
         self._touch(record)
 
     def _answered(self, action: Answer, now: int) -> None:
-        record = self.book.records.get(action.job)
+        record = self.index.records.get(action.job)
         if record is None:
             return
         if action.answer == "refused":
@@ -377,46 +474,41 @@ class Ledger:
             record.priority = action.value
             self._touch(record)
 
-    # -- in and out of the queue
+    # -- the queue
 
     def _admit(self, record: Record, now: int) -> None:
-        """Into the queue, unless something else than resources keeps it."""
-        word = self.book.gate(record, now)
+        """Put a job into the queue, or hold it if it waits for something other than resources."""
+        word = self.index.gate(record, now)
         if word == NEVER:
             self._over(record, State.CANCELLED, now, NEVER, admitted=False)
             return
         if word:
             record.state, record.reason = State.HELD, word
         else:
-            try:
-                job = self._job(record, now)
-            except InputError:  # the cluster has changed since it was submitted
+            template = self.index.asked[record.request].job
+            if template is None:  # the cluster has changed since it was submitted
                 record.state, record.reason, record.held_by = State.HELD, NO_ROOM, "cluster"
             else:
+                job = replace(template, id=record.id, arrived_at=now, priority=record.priority)
                 record.state, record.reason = State.PENDING, ""
-                if record.first_started_at is None:  # its wait is the one before its first start
+                record.wait_begins(now)
+                if record.first_started_at is None:
                     record.eligible_at = now
-                self.book.admit(record)
+                self.index.admit(record)
                 self._tell(now, SUBMITTED, record, job)
         self._touch(record)
 
-    def _job(self, record: Record, now: int) -> Job:
-        """What the core is told of it; members of an array that enter together differ in their ids only."""
-        alike = (record.request, record.priority, now)
-        if self._last is None or self._last[0] != alike:
-            self._last = (alike, self._job_of(record, self.book.asked[record.request], now))
-        return replace(self._last[1], id=record.id)
-
-    def _shelve(self, record: Record, now: int) -> None:
-        """Out of the queue, for a while."""
-        self.book.withdraw(record)
+    def _hold_back(self, record: Record, now: int) -> None:
+        """Take a job out of the queue and hold it."""
+        self.index.withdraw(record)
+        record.wait_ends(now)
         record.state, record.placement = State.HELD, None
-        record.reason = self.book.gate(record, now) or DEPENDENCY
+        record.reason = self.index.gate(record, now) or DEPENDENCY
         self._touch(record)
         self._reconsider(record, now)
 
-    def _send_away(self, record: Record, wanted: str, now: int) -> None:
-        """Stop one that runs because a user wants it, not the policy."""
+    def _stop_on_request(self, record: Record, wanted: str, now: int) -> None:
+        """Stop a running job on request. `wanted` is what it becomes."""
         if record.state is State.RUNNING:
             record.state, record.reason = State.STOPPING, wanted
             self.orders.append(End(record.id, record.epoch, wanted))
@@ -432,17 +524,17 @@ class Ledger:
         admitted: bool = True,
         at: int | None = None,
     ) -> None:
-        """It is so now, and has been since `at`."""
+        """End a job in a final state, as of `at` or now."""
         record.state, record.reason, record.wanted = state, why[:500], ""
         record.ended_at = now if at is None else at
         record.placement = record.placement if record.started_at is not None else None
         self._touch(record)
-        self.book.remove(record, was_admitted=admitted)
+        self.index.remove(record, was_admitted=admitted)
         self._reconsider(record, now)
 
     def _reconsider(self, record: Record, now: int) -> None:
-        """Others may have waited for this one."""
-        for other in self.book.affected(record):
+        """Admit held jobs that waited for this one."""
+        for other in self.index.affected(record):
             if other.state is State.HELD:
                 self._admit(other, now)
 
@@ -454,7 +546,7 @@ class Ledger:
 
 
 def placement_of(cluster: Cluster, spots: Spots) -> Placement:
-    """Spots as users read them."""
+    """Spots as node names and device numbers."""
     found: Placement = []
     for node, devices, share, _, _ in spots:
         if not devices:

@@ -1,4 +1,4 @@
-"""Figures for Prometheus, read when they are asked for. No label names a job: there are too many of them.
+"""Metrics for Prometheus, read when they are scraped. No label names a job: there are too many jobs.
 
 What jobs have used is read from the store, so it survives restarts. Jobs that are over do not change any
 more: all below the oldest active one are counted once and remembered, so a scrape costs what is active.
@@ -26,8 +26,9 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from prometheus_client.registry import Collector
 from sqlalchemy.engine import Connection
 
-from dovetail.control import tables
-from dovetail.control.queries import ACTIVE_WORDS
+from dovetail.control import questions, tables
+from dovetail.control.states import ACTIVE_WORDS
+from dovetail.control.time_held import GPU_SECOND, attempt_end, attempt_gpu_seconds
 from dovetail.model.units import SECOND
 
 if TYPE_CHECKING:
@@ -87,7 +88,7 @@ class Metrics(Collector):
             totals = self._totals(connection)
             reasons = _reasons(connection)
         yield from _about_jobs(totals, reasons)
-        yield from _about_gpus(self._plane.nodes())
+        yield from _about_gpus(questions.nodes(self._plane))
         yield from self._about_the_plane()
 
     def _totals(self, connection: Connection) -> Totals:
@@ -102,25 +103,38 @@ class Metrics(Collector):
         return self._settled.add(_read(connection, oldest, None, now))
 
     def _about_the_plane(self) -> Iterator[Metric]:
-        stats = self._plane.stats()
+        stats = self._plane.statistics
         policy, _ = self._plane.policy
         cycles = SummaryMetricFamily(
-            "dovetail_scheduler_cycle_seconds", "Time from hearing to having decided.", labels=["policy"]
+            "dovetail_scheduler_cycle_seconds",
+            "Time of a scheduling cycle, from polling the engine to the orders to it.",
+            labels=["policy"],
         )
         cycles.add_metric([policy], count_value=stats.ticks, sum_value=stats.cycle_seconds)
         yield cycles
         preempted = CounterMetricFamily(
-            "dovetail_preemptions", "Attempts that were told to stop.", labels=["reason"]
+            "dovetail_preemptions", "Attempts that were stopped by the scheduler.", labels=["reason"]
         )
         for reason, count in sorted(dict(stats.preemptions).items()):
             preempted.add_metric([reason], count)
         yield preempted
+        failures = CounterMetricFamily(
+            "dovetail_policy_failures", "Decisions in which a policy failed.", labels=["policy"]
+        )
+        for name, count in sorted(dict(stats.policy_failures).items()):
+            failures.add_metric([name], count)
+        yield failures
+        yield GaugeMetricFamily(
+            "dovetail_stand_in_policy_decides",
+            "1 while another policy decides because the chosen one fails.",
+            value=float(self._plane.policy_failure is not None),
+        )
         yield CounterMetricFamily("dovetail_decisions", "Decisions of the policy.", value=stats.decisions)
         yield CounterMetricFamily("dovetail_commits", "Commits to the store.", value=stats.commits)
         errors = sorted(abs(error) for error in list(stats.eta_errors))
         off = GaugeMetricFamily(
             "dovetail_eta_error_seconds",
-            "How far off the last forecasts of starts were, by quantile.",
+            "Error of recent start forecasts, by quantile.",
             labels=["quantile"],
         )
         for quantile in (0.5, 0.9):
@@ -138,7 +152,7 @@ def _read(connection: Connection, low: int, high: int | None, now: int) -> Total
     states = sa.select(_J.state, _J.tenant, _J.kind, sa.func.count()).where(*these)
     for state, tenant, kind, count in connection.execute(states.group_by(_J.state, _J.tenant, _J.kind)):
         found.jobs[state, tenant, kind] += count
-    held = sa.func.sum(_A.load * 1e-9 * (sa.func.coalesce(_A.ended_at, now) - _A.started_at))
+    held = sa.func.sum(attempt_gpu_seconds(_A.started_at, attempt_end(now)))
     usage = (
         sa.select(_J.tenant, _J.user, _A.types, held)
         .join(tables.attempts, _A.job == _J.id)
@@ -147,11 +161,12 @@ def _read(connection: Connection, low: int, high: int | None, now: int) -> Total
     )
     for tenant, user, types, amount in connection.execute(usage):
         found.held[tenant, user, types] = amount or 0.0
-    losses = sa.select(_J.cause, sa.func.sum(_J.lost_time * 1e-9)).where(*these, _J.lost_time > 0)
+    losses = sa.select(_J.cause, sa.func.sum(_J.lost_time * (1.0 / GPU_SECOND))).where(
+        *these, _J.lost_time > 0
+    )
     for cause, amount in connection.execute(losses.group_by(_J.cause)):
         found.lost[cause or "running"] = amount or 0.0
-    ready = sa.case((_J.eligible_at <= _J.first_started_at, _J.eligible_at), else_=_J.submitted_at)
-    waits = sa.select(_J.first_started_at - ready).where(*these, _J.first_started_at.is_not(None))
+    waits = sa.select(_A.waited).join(tables.jobs, _A.job == _J.id).where(*these)
     for (wait,) in connection.execute(waits):
         found.waits[bisect_left(WAITS, wait / SECOND)] += 1
         found.waited += wait / SECOND
@@ -169,7 +184,7 @@ def _about_jobs(totals: Totals, reasons: dict[str, int]) -> Iterator[Metric]:
     for labels, count in sorted(totals.jobs.items()):
         jobs.add_metric(labels, count)
     yield jobs
-    why = GaugeMetricFamily("dovetail_pending_reason_jobs", "Jobs that wait.", labels=["reason"])
+    why = GaugeMetricFamily("dovetail_pending_reason_jobs", "Waiting jobs by reason.", labels=["reason"])
     for reason, count in sorted(reasons.items()):
         why.add_metric([reason], count)
     yield why
@@ -178,13 +193,13 @@ def _about_jobs(totals: Totals, reasons: dict[str, int]) -> Iterator[Metric]:
         held.add_metric(labels, amount)
     yield held
     lost = CounterMetricFamily(
-        "dovetail_lost_gpu_seconds", "GPU-seconds held without lasting work.", labels=["cause"]
+        "dovetail_lost_gpu_seconds", "GPU-seconds of work that was lost.", labels=["cause"]
     )
     for cause, amount in sorted(totals.lost.items()):
         lost.add_metric([cause], amount)
     yield lost
     waits = HistogramMetricFamily(
-        "dovetail_queue_wait_seconds", "From when a job could have started to its first start."
+        "dovetail_queue_wait_seconds", "Time that a job was eligible and not running before a start."
     )
     buckets, count = [], 0
     for at, bound in enumerate(WAITS):
@@ -209,6 +224,6 @@ def _about_gpus(nodes: Iterable[Any]) -> Iterator[Metric]:
     yield gpus
     yield GaugeMetricFamily(
         "dovetail_fragmentation_ratio",
-        "Of the idle devices, those on nodes that are partly taken.",
+        "Share of the idle devices that are on partly used nodes.",
         value=scattered / free if free else 0.0,
     )

@@ -26,7 +26,7 @@ class Prices:
     per_gpu_hour: Mapping[str, float] = field(default_factory=dict)
 
     def cost(self, hours: Mapping[str, float]) -> float | None:
-        """Of GPU-hours by type; None if one of these has no price, or there are no prices at all."""
+        """The cost of GPU-hours by type; None if a type has no price, or no prices are set."""
         used = {kind: amount for kind, amount in hours.items() if amount > 0}
         if not self.per_gpu_hour or not used.keys() <= self.per_gpu_hour.keys():
             return None
@@ -48,7 +48,7 @@ class PriceList:
         return Prices() if kept is None else Prices(**json.loads(kept))
 
     def set(self, prices: Prices) -> None:
-        with self._turn:  # what is kept is replaced, and two at once would both put theirs
+        with self._turn:  # two calls at once would insert twice
             self._store.keep(KEY, json.dumps(prices.document()))
 
 

@@ -1,8 +1,8 @@
 """What is wrong with a request: every mistake with the place it stands at, in one line for a person.
 
-A request comes from anybody who holds a token, so nothing of it is trusted: `unfit_values` looks at the bare
-JSON first (depth, size, numbers no computer word holds, text that is no text) and only what passes is given
-to the fields. A place is a JSON pointer (RFC 6901), as RFC 9457 suggests for lists of errors.
+A request is not trusted. `unfit_values` checks the bare JSON first: depth, size, numbers beyond 64 bits, text
+that is not valid Unicode. Only what passes is read by the fields. A place is a JSON pointer (RFC 6901), as
+RFC 9457 suggests for lists of errors.
 """
 
 from __future__ import annotations
@@ -121,7 +121,7 @@ def unfit_values(data: object) -> list[tuple[Path, str]]:
             pass
         elif isinstance(value, int | float):
             if not -LARGEST_NUMBER < value < LARGEST_NUMBER:  # which no NaN is
-                wrong.append((path, f"{shown(value)} is no number that can be used; leave it out"))
+                wrong.append((path, f"{shown(value)} is not a usable number; leave it out"))
         elif isinstance(value, dict | list):
             if len(path) >= MOST_DEPTH:
                 wrong.append((path, f"nested more than {MOST_DEPTH} deep; no job is described that way"))
@@ -153,7 +153,7 @@ def _unfit_text(value: str) -> str:
         try:
             value.encode()
         except UnicodeEncodeError:
-            return "the text holds half of a surrogate pair, which is no character; take it out"
+            return "the text holds half of a surrogate pair, which is not a character; take it out"
     return ""
 
 

@@ -1,8 +1,8 @@
-"""The most that a tenant may ever hold, found by asking the policy itself.
+"""Jobs that the quota of their tenant never lets start, found by asking the policy.
 
-What a quota means is the policy's affair: one lends and borrows, another knows limits only, a third takes no
-notice. So it is tried: one job alone on an empty cluster, with nobody else in the queue. Who is sent away
-there for a quota or a limit is sent away always, and would wait for ever.
+The meaning of a quota depends on the policy: one lets tenants borrow, another knows limits only, a third
+ignores quotas. So the job is tried alone on an empty cluster. If a quota or a limit keeps it from starting
+there, it would wait for ever.
 """
 
 from __future__ import annotations
@@ -17,7 +17,9 @@ from dovetail.model.job import Job, Shape, gang
 from dovetail.model.units import WHOLE
 from dovetail.model.view import Policy
 
-OVER = frozenset({"AssocGrpGRES", "QOSMaxGRESPerUser"})  # what policies and the core say of quotas and limits
+OVER = frozenset(
+    {"AssocGrpGRES", "QOSMaxGRESPerUser"}
+)  # reasons of policies and the core for quotas and limits
 MOST_REMEMBERED = 10_000
 
 
@@ -27,8 +29,8 @@ class TooMuch:
 
     tenant: str
     asked: float  # GPUs
-    most: int  # that it may hold
-    above: tuple[str, ...]  # whose quotas and limits count as well
+    most: int  # GPUs that the tenant may hold
+    above: tuple[str, ...]  # parent tenants, whose quotas and limits count as well
 
     @property
     def sentence(self) -> str:
@@ -37,7 +39,7 @@ class TooMuch:
 
     @property
     def refusal(self) -> str:
-        """For who submits it."""
+        """The message to the user that submits it."""
         return (
             f"the job asks for {_gpus(self.asked)}, and tenant {self.tenant}{self._under} may hold "
             f"{self.most} at most; ask for fewer, or let an administrator raise its quota, borrow or limit "
@@ -57,14 +59,14 @@ class TooMuch:
 
 
 class Quotas:
-    """What was found on one cluster under one policy."""
+    """Answers for one cluster and one policy, each worked out once."""
 
     def __init__(self, cluster: Cluster, policy: Policy) -> None:
         self._cluster, self._policy = cluster, policy
         self._found: dict[tuple[str, str, Shape], TooMuch | None] = {}
 
     def too_much(self, job: Job) -> TooMuch | None:
-        """Why it can never start, if its tenant's quota is the reason."""
+        """Why a job can never start, if the quota of its tenant is the reason."""
         tenants: Mapping[str, object] = self._cluster.tenants
         if job.tenant not in tenants or not job.shape.load:
             return None
@@ -72,34 +74,41 @@ class Quotas:
         if key not in self._found:
             if len(self._found) >= MOST_REMEMBERED:
                 self._found.clear()
-            self._found[key] = self._looked(job)
+            self._found[key] = self._worked_out(job)
         return self._found[key]
 
-    def _looked(self, job: Job) -> TooMuch | None:
-        if self._lets(job):
+    def _worked_out(self, job: Job) -> TooMuch | None:
+        if self._may_start(job):
             return None
-        low, high = 0, -(-job.shape.load // WHOLE)  # `low` is let in, `high` is not
+        low, high = 0, -(-job.shape.load // WHOLE)  # `low` GPUs may start, `high` may not
         while high - low > 1:
             middle = (low + high) // 2
-            if self._lets(replace(job, shape=gang(middle, job.shape.types))):
+            if self._may_start(replace(job, shape=gang(middle, job.shape.types))):
                 low = middle
             else:
                 high = middle
         above = tuple(name for name in self._cluster.line(job.tenant)[1:] if name in self._cluster.tenants)
         return TooMuch(job.tenant, job.shape.load / WHOLE, low, above)
 
-    def _lets(self, job: Job) -> bool:
-        """Whether no quota keeps it from an empty cluster."""
+    def _may_start(self, job: Job) -> bool:
+        """Whether no quota keeps the job from starting on an empty cluster."""
         tenants = [self._cluster.tenants.get(name) for name in self._cluster.line(job.tenant)]
         limits = [tenant.limit for tenant in tenants if tenant is not None and tenant.limit is not None]
         if job.shape.load > min(limits, default=job.shape.load) * WHOLE:
             return False  # the core's own rule; some policies would start a part of it
         core = Core(self._cluster, self._policy)
         core.now = job.arrived_at
-        core.handle(job.arrived_at, [(job.arrived_at, SUBMITTED, job.id, 0, job)])
+        try:
+            core.handle(job.arrived_at, [(job.arrived_at, SUBMITTED, job.id, 0, job)])
+        except Exception:  # a policy that fails refuses no job
+            return True
         if job.id in core.running or job.id not in core.jobs:
             return True
-        return not any(note.job == job.id and note.word in OVER for note in core.notes())
+        try:
+            notes = core.notes()
+        except Exception:
+            return True
+        return not any(note.job == job.id and note.word in OVER for note in notes)
 
 
 def _gpus(count: float) -> str:

@@ -1,58 +1,14 @@
-"""The plane's own record of a job: what its user asked for, and where it stands."""
+"""Records of jobs and attempts, as the plane keeps them in memory and in the store."""
 
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any
 
+from dovetail.control import tables
 from dovetail.control.states import State
-
-# The columns that change after a job was submitted; a record that changed writes them all.
-CHANGING = (
-    "state",
-    "reason",
-    "priority",
-    "held_by",
-    "eligible_at",
-    "first_started_at",
-    "started_at",
-    "ended_at",
-    "epoch",
-    "restarts",
-    "retries",
-    "exit_code",
-    "cause",
-    "placement",
-    "wanted",
-    "gpu_time",
-    "lost_time",
-    "held_time",
-    "progress",
-)
-CONSTANT = (
-    "id",
-    "seq",
-    "request",
-    "array",
-    "task",
-    "name",
-    "kind",
-    "tenant",
-    "user",
-    "model",
-    "gpus",
-    "load",
-    "nodes",
-    "cpus",
-    "memory",
-    "types",
-    "dependency",
-    "at_most",
-    "begin_at",
-    "time_limit",
-    "submitted_at",
-)
+from dovetail.model.waiting import Waits
 
 Placement = list[dict[str, Any]]  # [{"node": "n0", "devices": [0, 1]}]
 
@@ -63,7 +19,7 @@ class Record:
 
     id: str
     seq: int
-    request: str  # the id of what was asked, which the members of an array share
+    request: str  # id of the submission, which the members of an array share
     array: str | None = None
     task: int | None = None
     name: str = ""
@@ -74,8 +30,8 @@ class Record:
     gpus: int = 0
     load: int = 0
     nodes: int = 1
-    cpus: int | None = None  # milli-cores on each node,
-    memory: int | None = None  # and bytes, if it asked for some
+    cpus: int | None = None  # milli-cores on each node, if requested
+    memory: int | None = None  # bytes on each node, if requested
     types: str = ""
     dependency: str | None = None
     at_most: int | None = None
@@ -93,15 +49,26 @@ class Record:
     ended_at: int | None = None
     epoch: int = 0  # of its last start
     restarts: int = 0
-    retries: int = 0  # how many of its own failures were forgiven
+    retries: int = 0  # restarts after its own failures
     exit_code: int | None = None
     cause: str = ""
     placement: Placement | None = None
     wanted: str = ""  # once it has stopped: cancelled | requeued | held; "": back to the queue
     gpu_time: int = 0
     lost_time: int = 0
-    held_time: int = 0  # microseconds that its attempts lasted, those that have ended
+    held_time: int = 0  # microseconds of the attempts that have ended
+    wait_time: int = 0  # microseconds that the job has waited, the waits that are over
+    wait_at_start: int = 0  # of `wait_time`, up to the last start
+    waiting_since: int | None = None  # stays set if the job ended while it waited
     progress: dict[str, Any] | None = None
+
+    def wait_begins(self, now: int) -> None:
+        """The job is eligible and does not run."""
+        self.wait_time, self.waiting_since = Waits(self.wait_time, self.waiting_since).begun(now)
+
+    def wait_ends(self, now: int) -> None:
+        """The job starts, or is held."""
+        self.wait_time, self.waiting_since = Waits(self.wait_time, self.waiting_since).ended(now)
 
     def constant(self) -> dict[str, Any]:
         return {name: getattr(self, name) for name in CONSTANT}
@@ -115,7 +82,7 @@ class Record:
 
     @classmethod
     def from_row(cls, row: Any) -> Record:
-        """As `tables.jobs` holds it."""
+        """From a row of `tables.jobs`."""
         read = {name: row[name] for name in (*CONSTANT, *CHANGING)}
         read["state"] = State(read["state"])
         for name in ("placement", "progress"):
@@ -123,9 +90,15 @@ class Record:
         return cls(**read)
 
 
+_NAMES = [one.name for one in fields(Record)]
+CONSTANT = tuple(_NAMES[: _NAMES.index("state")])
+CHANGING = tuple(_NAMES[_NAMES.index("state") :])  # a record that changed writes all of these
+assert set(_NAMES) == set(tables.jobs.c.keys())
+
+
 @dataclass(slots=True)
-class Attempt:
-    """One start of a job; what is known of its end comes later."""
+class AttemptRecord:
+    """One start of a job. How it ended is filled in later."""
 
     job: str
     epoch: int
@@ -137,3 +110,4 @@ class Attempt:
     exit_code: int | None = None
     cause: str = ""
     detail: str = ""
+    waited: int = 0  # microseconds that the job waited for this start

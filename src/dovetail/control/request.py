@@ -1,16 +1,14 @@
-"""A job as it is asked for: the body of `POST /api/v1/jobs`, which is the YAML job file as JSON.
+"""A job request: the body of `POST /api/v1/jobs`, which is the YAML job file as JSON.
 
-Everything but what to run is optional; `run` is shell text, `command` an argument list, and one of them is
-needed. Numbers without a unit are seconds (times) and bytes (memory); moments without a zone are UTC.
+Only the program is required: `run` is shell text, `command` an argument list, and one of them must be given.
+Numbers without a unit are seconds (times) and bytes (memory); times of day without a zone are UTC.
 
-Who it is for. Here a queue *is* a tenant, so all the names that other systems have for it are taken for it:
-`queue` and `tenant` say it outright; `account` (Slurm: who pays) is the same thing; `partition` (Slurm: a set
-of nodes) and `qos` (Slurm: a class of limits) come nearest to it where a script says nothing else. If several
-are given the first of tenant, queue, account, partition, qos counts and the others are noted only.
+Tenant. A queue *is* a tenant here, and the names that other systems use are read as a tenant: `queue`,
+`tenant`, `account` (Slurm: the account that is charged), `partition` (Slurm: a set of nodes) and `qos`
+(Slurm: a class of limits). If several are given, the first of tenant, queue, account, partition, qos counts.
 
-One node or several. `resources` are for each node. Without `nodes` it is one node: a process is started on
-each node, and a script that does not know of others expects all its GPUs at hand. With `nodes: 4` it is a
-gang of four equal parts that start together or not at all.
+Nodes. `resources` are for each node. Without `nodes` the job runs on one node. With `nodes: 4` it is a gang
+of four equal tasks, one on each node, which start together.
 """
 
 from __future__ import annotations
@@ -27,7 +25,7 @@ from dovetail.control import arrays, dependencies
 from dovetail.control.arrays import expand_array as expand_array
 from dovetail.control.dependencies import Dependency as Dependency
 from dovetail.control.dependencies import parse_dependency as parse_dependency
-from dovetail.control.forms import (
+from dovetail.control.field_types import (
     COMMENT,
     DURATION,
     ENV,
@@ -42,14 +40,14 @@ from dovetail.control.forms import (
     SWITCH,
     TENANT,
     TIME_LIMIT,
-    Form,
-    choice_form,
-    count_form,
-    list_form,
+    FieldType,
+    choice_field,
+    count_field,
+    list_field,
     moment,
     number,
-    parsed_form,
-    text_form,
+    parsed_field,
+    text_field,
     tidied,
 )
 from dovetail.control.problems import Problem as Problem
@@ -62,28 +60,28 @@ from dovetail.model.job import Job, Traits
 from dovetail.model.units import HOUR, SECOND, WHOLE
 
 MOST_NODES = 10_000
-DEFAULT_ESTIMATE = HOUR  # for who says neither `expected` nor `time`
+DEFAULT_ESTIMATE = HOUR  # for a job with neither `expected` nor `time`
 DEFAULT_GRACE = 30 * SECOND
 DEFAULT_WARNING = 120 * SECOND
 
 _EXIT = "exit:(?:[1-9][0-9]?|1[0-9][0-9]|2[0-4][0-9]|25[0-5])"
-_CAUSE = text_form(
+_CAUSE = text_field(
     12,
     pattern=f"preempted|node-failure|timeout|{_EXIT}",
     remedy="write preempted, node-failure, timeout or exit:33",
 )
-_SIGNAL = choice_form(
+_SIGNAL = choice_field(
     "TERM", "INT", "HUP", "USR1", "USR2", "SIGTERM", "SIGINT", "SIGHUP", "SIGUSR1", "SIGUSR2"
 )
 _LATER = {
-    "serve": "kind serve is not run live yet; write kind: train or kind: batch",
-    "sweep": "kind sweep is not run live yet; write kind: train, with an array for the trials",
+    "serve": "a plane does not run kind serve yet; write kind: train or kind: batch",
+    "sweep": "a plane does not run kind sweep yet; write kind: train, with an array for the trials",
 }
 
 
 def _elastic(value: object) -> str:
     if isinstance(value, str) and re.fullmatch(r"[0-9]+\.\.[0-9]*", value):
-        return f"{value[:20]} nodes would make it elastic, which is not run live yet; write one number"
+        return f"{value[:20]} nodes would be an elastic job, which a plane does not run yet; write one number"
     return ""
 
 
@@ -99,9 +97,9 @@ def _read_array(value: object) -> str:
     return str(_ARRAY_TEXT.read(str(value) if type(value) is int else value))
 
 
-_ARRAY_TEXT = parsed_form(arrays.PATTERN, expand_array, 100_000)
+_ARRAY_TEXT = parsed_field(arrays.PATTERN, expand_array, 100_000)
 _INDEX = {"type": "integer", "minimum": 0, "maximum": arrays.LARGEST_INDEX}
-ARRAY = Form(
+ARRAY = FieldType(
     _read_array,
     {
         "anyOf": [
@@ -111,7 +109,7 @@ ARRAY = Form(
         ]
     },
 )
-DEPENDENCY = parsed_form(dependencies.PATTERN, parse_dependency, 40_000)
+DEPENDENCY = parsed_field(dependencies.PATTERN, parse_dependency, 40_000)
 
 # How an interpreter takes a program as an argument.
 _TAKES = {
@@ -127,58 +125,54 @@ _TAKES = {
 
 
 class Checkpoints(BaseModel):
-    """How the job saves its work. To declare it is to promise that a stopped job saves before it leaves."""
+    """Checkpoints of the job. A job that declares them must save its state when it is stopped."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, title="Checkpoint", json_schema_extra=tidied())
 
     every: Annotated[int | None, DURATION] = Field(
         default=None,
-        description="It saves by itself each so often; 0 or nothing: only when told to stop.",
+        description="Interval between checkpoints; 0 or none: only when the job is stopped.",
         examples=["20m"],
     )
     grace: Annotated[int, DURATION] = Field(
         default=DEFAULT_GRACE,
-        description="Between being told to stop and being killed.",
+        description="Time between the stop signal and SIGKILL.",
         examples=["120s"],
         json_schema_extra={"default": "30s"},
     )
-    signal: Annotated[str, _SIGNAL] = Field(default="TERM", description="How it is told to stop.")
+    signal: Annotated[str, _SIGNAL] = Field(default="TERM", description="Signal that stops the job.")
     path: Annotated[str, PATH] = Field(
         default="",
-        description="Where it saves; nothing: the folder in DOVETAIL_CHECKPOINT_DIR.",
+        description="Folder of the checkpoints; by default the one in DOVETAIL_CHECKPOINT_DIR.",
         examples=["$CKPT_DIR"],
     )
 
 
 class Retry(BaseModel):
-    """After which ends the job is started again, and how often at most."""
+    """When a job is started again after it has ended, and how often."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, json_schema_extra=tidied())
 
-    on: Annotated[tuple[str, ...], list_form(_CAUSE, 300)] = Field(
+    on: Annotated[tuple[str, ...], list_field(_CAUSE, 300)] = Field(
         default=("preempted", "node-failure"),
         description="preempted, node-failure, timeout, exit:CODE.",
         examples=[["preempted", "node-failure", "exit:33"]],
     )
-    max: Annotated[int, count_form(0, 1_000)] = Field(
-        default=3, description="Starts beyond the first, at most."
-    )
+    max: Annotated[int, count_field(0, 1_000)] = Field(default=3, description="Maximum number of restarts.")
 
 
 def _read_retry(value: object) -> object:
-    """`retry: 3` is how often, after the usual ends."""
+    """`retry: 3` is short for `{max: 3}`."""
     times = number(value)
     if isinstance(times, int):
         return {"max": times}
     if isinstance(value, dict | Retry):
         return value
-    raise refusal(
-        f"{shown(value)} says neither how often nor when; write 3, or {{max: 3, on: [preempted, exit:33]}}"
-    )
+    raise refusal(f"{shown(value)} is not a valid retry; write 3, or {{max: 3, on: [preempted, exit:33]}}")
 
 
 class JobRequest(BaseModel):
-    """A job as it is asked for. Durations: 90 (seconds), 45m, 2h30m, 1-12:00:00. Memory: 32G."""
+    """A job request. Durations: 90 (seconds), 45m, 2h30m, 1-12:00:00. Memory: 32G."""
 
     model_config = ConfigDict(
         extra="forbid",
@@ -201,59 +195,59 @@ class JobRequest(BaseModel):
         ),
     )
 
-    name: Annotated[str, NAME] = Field(default="job", description="For people; need not be unique.")
-    kind: Annotated[str, choice_form("train", "batch", refused=_LATER)] = Field(
-        default="train", description="train, or batch (no gradients; scheduled alike)."
+    name: Annotated[str, NAME] = Field(default="job", description="Name of the job; need not be unique.")
+    kind: Annotated[str, choice_field("train", "batch", refused=_LATER)] = Field(
+        default="train", description="train, or batch (no training; scheduled alike)."
     )
     queue: Annotated[str | None, TENANT] = Field(
-        default=None, description="The tenant it is for; nothing: that of the token."
+        default=None, description="Tenant; by default that of the token."
     )
     tenant: Annotated[str | None, TENANT] = Field(default=None, description="Another name for queue.")
-    account: Annotated[str | None, TENANT] = Field(default=None, description="Slurm's word; read as queue.")
-    partition: Annotated[str | None, TENANT] = Field(default=None, description="Slurm's word; read as queue.")
-    qos: Annotated[str | None, TENANT] = Field(default=None, description="Slurm's word; read as queue.")
-    nodes: Annotated[int | None, count_form(1, MOST_NODES, _elastic)] = Field(
-        default=None, description="Nodes that start together; nothing: one."
+    account: Annotated[str | None, TENANT] = Field(default=None, description="Slurm's name; read as queue.")
+    partition: Annotated[str | None, TENANT] = Field(default=None, description="Slurm's name; read as queue.")
+    qos: Annotated[str | None, TENANT] = Field(default=None, description="Slurm's name; read as queue.")
+    nodes: Annotated[int | None, count_field(1, MOST_NODES, _elastic)] = Field(
+        default=None, description="Number of nodes, which start together; by default one."
     )
-    num_nodes: Annotated[int | None, count_form(1, MOST_NODES, _elastic)] = Field(
-        default=None, description="SkyPilot's word for nodes."
+    num_nodes: Annotated[int | None, count_field(1, MOST_NODES, _elastic)] = Field(
+        default=None, description="SkyPilot's name for nodes."
     )
-    resources: Resources = Field(default=Resources(), description="What each node must give.")
+    resources: Resources = Field(default=Resources(), description="Resources on each node.")
     gpu_share: Annotated[int, SHARE] = Field(
         default=WHOLE,
-        description='Of each GPU, so much: "50%", 0.5 or 500 (thousandths).',
+        description='Share of each GPU: "50%", 0.5 or 500 (thousandths).',
         examples=["50%", 0.5],
     )
     time: Annotated[int | None, TIME_LIMIT] = Field(
         default=None,
-        description="It is ended after so long; 0 or nothing: never.",
+        description="Time limit; 0 or none: no limit.",
         examples=["1-12:00:00", "2h30m"],
     )
     expected: Annotated[int | None, DURATION] = Field(
-        default=None, description="How long it will probably take; nothing: as long as `time`, or an hour."
+        default=None, description="Expected run time; by default `time`, or an hour."
     )
     priority: Annotated[int, PRIORITY] = Field(
         default=0,
-        description="low (-100), normal (0), high (100), urgent (1000) or a number; more goes first.",
+        description="low (-100), normal (0), high (100), urgent (1000) or a number; higher goes first.",
     )
     preemptible: Annotated[bool, SWITCH] = Field(
-        default=True, description="It may be stopped for another and started again."
+        default=True, description="Whether the job may be preempted."
     )
-    checkpoint: Checkpoints | None = Field(default=None, description="How it saves its work.")
+    checkpoint: Checkpoints | None = Field(default=None, description="Checkpoints of the job.")
     retry: Annotated[
         Retry | None,
         BeforeValidator(_read_retry, json_schema_input_type=Retry | Annotated[int, Field(ge=0, le=1_000)]),
     ] = Field(
         default=None,
-        description="After which ends it is started again; 3 is as much as {max: 3}.",
+        description="When the job is started again after it has ended; 3 is short for {max: 3}.",
         examples=[3, {"on": ["preempted", "exit:33"], "max": 2}],
     )
     deadline: Annotated[str | None, MOMENT] = Field(
         default=None,
-        description="When it should be done: ISO 8601 (UTC unless it says otherwise) or +2h from now.",
+        description="Deadline: ISO 8601 (UTC unless a zone is given) or +2h from now.",
     )
     env: Annotated[dict[str, str], ENV] = Field(
-        default={}, description="Its environment, besides what Dovetail sets."
+        default={}, description="Environment variables, besides those that Dovetail sets."
     )
     setup: Annotated[str, SHELL] = Field(default="", description="Shell text that each node runs first.")
     run: Annotated[str | None, SHELL] = Field(
@@ -262,43 +256,41 @@ class JobRequest(BaseModel):
     )
     command: Annotated[
         tuple[str, ...] | None,
-        list_form(text_form(LONGEST_WORD), 10_000, first=text_form(LONGEST_WORD, least=1)),
-    ] = Field(default=None, description="Or the program and its arguments, with no shell between.")
+        list_field(text_field(LONGEST_WORD), 10_000, first=text_field(LONGEST_WORD, least=1)),
+    ] = Field(default=None, description="The program and its arguments, without a shell.")
     workdir: Annotated[str, PATH] = Field(
-        default="", description="Where it runs; nothing: a folder of its own."
+        default="", description="Working directory; by default a folder of the job."
     )
     output: Annotated[str, PATH] = Field(
-        default="", description="File for its output: %j job, %A array, %a index, %x name, %N node, %t rank.",
+        default="", description="Output file: %j job, %A array, %a index, %x name, %N node, %t rank.",
         examples=["logs/%x-%j.out"],
     )  # fmt: skip
-    error: Annotated[str, PATH] = Field(
-        default="", description="File for its errors; nothing: with the output."
-    )
+    error: Annotated[str, PATH] = Field(default="", description="Error file; by default the output file.")
     array: Annotated[str | None, ARRAY] = Field(
         default=None,
-        description="Many jobs in one: 0-99%8 (eight at a time), 1,3,5-9:2, or a list.",
+        description="Array of jobs: 0-99%8 (eight at a time), 1,3,5-9:2, or a list.",
         examples=["0-99%8"],
     )
     dependency: Annotated[str | None, DEPENDENCY] = Field(
         default=None,
-        description="What must happen first: afterok:ID:ID,afterany:ID or singleton; ? for any of them.",
+        description="Dependencies: afterok:ID:ID,afterany:ID or singleton; ? for any of them.",
     )
     begin: Annotated[str | None, MOMENT] = Field(
-        default=None, description="Not before: ISO 8601 or +2h from now."
+        default=None, description="Earliest start: ISO 8601 or +2h from now."
     )
-    hold: Annotated[bool, SWITCH] = Field(default=False, description="Wait until it is released.")
+    hold: Annotated[bool, SWITCH] = Field(default=False, description="Hold the job until it is released.")
     model: Annotated[str, LABEL] = Field(
-        default="", description="What it trains: speeds are remembered by this name."
+        default="", description="Model that the job trains; measured speeds are stored by this name."
     )
-    launch: Annotated[str, choice_form("node", "gpu")] = Field(
+    launch: Annotated[str, choice_field("node", "gpu")] = Field(
         default="node",
-        description="One process for each node (torchrun starts the others), or for each GPU if any.",
+        description="One process per node (torchrun starts the others), or per GPU.",
     )
     slurm_env: Annotated[bool, SWITCH] = Field(default=False, description="Set SLURM_* variables too.")
     signal_before: Annotated[int | None, DURATION] = Field(
-        default=None, description="USR1 so long before the time limit; nothing: 120 s.", examples=[300]
+        default=None, description="Time between SIGUSR1 and the time limit; by default 120 s.", examples=[300]
     )
-    comment: Annotated[str, COMMENT] = Field(default="", description="For people.")
+    comment: Annotated[str, COMMENT] = Field(default="", description="Comment.")
 
     @model_validator(mode="before")
     @classmethod
@@ -328,7 +320,7 @@ class JobRequest(BaseModel):
 
     @property
     def tenant_asked(self) -> str:
-        """The tenant it names, by whichever word; "" if none."""
+        """The tenant that the request names, in any of the fields; "" if none."""
         names = (self.tenant, self.queue, self.account, self.partition, self.qos)
         return next((name for name in names if name), "")
 
@@ -343,7 +335,7 @@ class JobRequest(BaseModel):
 
     @property
     def estimate(self) -> int:
-        """How long it is said to take, microseconds."""
+        """Expected run time in microseconds."""
         return min(filter(None, (self.expected or self.time, self.time)), default=DEFAULT_ESTIMATE)
 
     @property
@@ -358,7 +350,7 @@ class JobRequest(BaseModel):
         return moment(self.begin, now) if self.begin else None
 
     def document(self) -> dict[str, Any]:
-        """As JSON that reads the same; what was not said is left out."""
+        """The request as JSON, without the defaults."""
         return self.model_dump(mode="json", exclude_defaults=True)
 
 
@@ -371,21 +363,21 @@ KNOWN_KEYS = {
 
 
 def parse_request(data: object) -> JobRequest:
-    """The request in this JSON value, or a RequestError with all that is wrong with it."""
+    """The request in a JSON value. A RequestError lists all its problems."""
     try:
         return JobRequest.model_validate(data)
     except ValidationError as error:
         raise RequestError(problems_of(error.errors(), KNOWN_KEYS)) from None
 
 
-# -- what becomes of it ----------------------------------------------------------------------------
+# -- the job that it becomes ------------------------------------------------------------------------
 
 
 def to_job(request: JobRequest, job_id: str, now: int, tenant: str, user: str, cluster: Cluster) -> Job:
-    """The job that the core is told of.
+    """The job as the core sees it.
 
     It raises RequestError for types of GPU that the cluster has not, and NeverFits for what it could not hold
-    if it were empty. The plane counts retries itself, so the core is told of none.
+    if it were empty. The plane counts retries; the core knows of none.
     """
     return Job(
         id=job_id,
@@ -397,7 +389,8 @@ def to_job(request: JobRequest, job_id: str, now: int, tenant: str, user: str, c
         user=user,
         priority=request.priority,
         deadline=moment(request.deadline, now) if request.deadline else None,
-        model=request.model,
+        # Speeds are measured by model: those of another tenant's jobs must not count.
+        model=f"{tenant}/{request.model}" if request.model else "",
         group=job_id.rpartition("_")[0] if request.array else "",
         traits=_traits(request.checkpoint and request.checkpoint.every, request.checkpoint is not None,
                        request.preemptible),
@@ -418,14 +411,14 @@ def to_jobs(
 
 
 def command_of(request: JobRequest) -> tuple[tuple[str, ...], str]:
-    """What to run as an argument list, and the shell text each node runs first."""
+    """The command as an argument list, and the shell text that each node runs first."""
     return request.command or _interpreted(request.run or ""), request.setup
 
 
 def output_of(pattern: str, job_id: str, array_id: str | None, index: int | None, name: str) -> str:
     """A file name with `%j %A %a %x` filled in (`%4a` pads with zeros); `%N`, `%t` and `%%` are the engine's.
 
-    A job's name is no path: its slashes become underscores.
+    Slashes in the name of a job become underscores.
 
     >>> output_of("logs/%x-%A_%3a.out", "k3v9q2_7", "k3v9q2", 7, "fit/1")
     'logs/fit_1-k3v9q2_007.out'
@@ -446,7 +439,7 @@ def output_of(pattern: str, job_id: str, array_id: str | None, index: int | None
 
 
 def _interpreter(text: str) -> tuple[str, ...]:
-    """The words of a `#!` line; bash without one. As in Linux all behind the program is one word."""
+    """The words of a `#!` line; bash without one. As in Linux, all that follows the program is one word."""
     if not text.startswith("#!"):
         return ("/bin/bash",)
     return tuple(text.partition("\n")[0][2:].strip().split(maxsplit=1))
@@ -478,7 +471,7 @@ def _interpreted(text: str) -> tuple[str, ...]:
     program = (*words, _TAKES[_program(words)])
     if len(text) <= LONGEST_WORD:
         return (*program, text)
-    # One word of a command is at most 128 kB: a longer text goes in pieces, which bash puts together.
+    # An argument has at most 128 kB: a longer text is passed in pieces, which bash joins.
     pieces = (text[i : i + LONGEST_WORD] for i in range(0, len(text), LONGEST_WORD))
     return (*program, 'printf -v DOVETAIL_RUN %s "$@"; set --; eval "$DOVETAIL_RUN"', "bash", *pieces)
 

@@ -1,4 +1,4 @@
-"""What a job asks for on each of its nodes, and what that means on a given cluster.
+"""The resources that a job requests on each of its nodes, and the shape that they are on a cluster.
 
 `accelerators` names how many GPUs and of which types: `A100:8`, `{A100: 8, H100: 8}` or `[H100:8, A100:8]`
 (any of these, in the order of preference), `any:1`, or just `8`. `gpus` is the plain number instead. A job is
@@ -15,14 +15,14 @@ from typing import Annotated, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from dovetail.control.forms import (
+from dovetail.control.field_types import (
     CORES,
     MEMORY,
     SIZE,
-    Form,
+    FieldType,
     anchored,
-    choice_form,
-    count_form,
+    choice_field,
+    count_field,
     number,
     tidied,
 )
@@ -32,7 +32,7 @@ from dovetail.model.errors import NeverFits
 from dovetail.model.job import Shape
 from dovetail.model.units import GIB, WHOLE, parse_memory
 
-ANY = ("any", "gpu")  # names that every GPU answers to
+ANY = ("any", "gpu")  # names for any type
 MOST_TYPES = 32
 
 _TYPE = "[A-Za-z][A-Za-z0-9._+-]{0,63}"
@@ -42,13 +42,13 @@ _ONE = f"{_TYPE}(?::(?:{_COUNT}))?"
 
 @dataclass(frozen=True, slots=True)
 class Accelerators:
-    """So many GPUs of one of these types; none named: of any."""
+    """A number of GPUs of one of these types; without types: of any."""
 
     count: int
     types: tuple[str, ...] = ()
 
     def text(self) -> str | list[str]:
-        """As it would be written."""
+        """As in a job file."""
         if len(self.types) <= 1:
             return f"{self.types[0] if self.types else 'any'}:{self.count}"
         return [f"{name}:{self.count}" for name in self.types]
@@ -58,7 +58,7 @@ def _read_one(value: object) -> tuple[str, int]:
     if isinstance(value, str) and re.fullmatch(_ONE, value):
         name, _, count = value.partition(":")
         return name, int(count or 1)
-    raise refusal(f"{shown(value)} names no GPUs; write A100:8, any:1 or 8")
+    raise refusal(f"{shown(value)} is not a request for GPUs; write A100:8, any:1 or 8")
 
 
 def _read_accelerators(value: object) -> Accelerators:
@@ -81,7 +81,9 @@ def _read_accelerators(value: object) -> Accelerators:
                 or not isinstance(whole, int)
                 or not 1 <= whole <= MOST_DEVICES
             ):
-                raise refusal(f"{shown(name)}: {shown(count)} names no GPUs; write {{A100: 8}}", name)
+                raise refusal(
+                    f"{shown(name)}: {shown(count)} is not a request for GPUs; write {{A100: 8}}", name
+                )
             pairs.append((name, whole))
     else:
         pairs = [_read_one(item) for item in (value if isinstance(value, list) else [value])]
@@ -98,7 +100,7 @@ def _read_accelerators(value: object) -> Accelerators:
     return Accelerators(counts[0], tuple(dict.fromkeys(name for name, _ in pairs)))
 
 
-ACCELERATORS = Form(
+ACCELERATORS = FieldType(
     _read_accelerators,
     {
         "anyOf": [
@@ -138,13 +140,13 @@ def gpu_memory_range(text: str) -> tuple[int, int | None]:
         least = least * 1_000**unit // 1_024**unit
     most = parse_memory(high) if dots and high else None
     if most is not None and least > most:
-        raise ValueError(f"{text!r} runs backwards; write the smaller one first")
+        raise ValueError(f"{text!r} has the larger size first; write the smaller one first")
     return least, most
 
 
 def _read_gpu_memory(value: object) -> str:
     if not isinstance(value, str) or len(value) > 80 or re.fullmatch(_RANGE, value) is None:
-        raise refusal(f"{shown(value)} is no range of GPU memory; write 70GB.. (at least) or 24GB..48GB")
+        raise refusal(f"{shown(value)} is not a range of GPU memory; write 70GB.. (at least) or 24GB..48GB")
     try:
         gpu_memory_range(value)
     except ValueError as error:
@@ -152,11 +154,11 @@ def _read_gpu_memory(value: object) -> str:
     return value
 
 
-GPU_MEMORY = Form(_read_gpu_memory, {"type": "string", "maxLength": 80, "pattern": anchored(_RANGE)})
+GPU_MEMORY = FieldType(_read_gpu_memory, {"type": "string", "maxLength": 80, "pattern": anchored(_RANGE)})
 
 
 class Resources(BaseModel):
-    """What is asked for on each node. Without GPUs it is a job of CPUs."""
+    """Resources on each node. A request without GPUs is a CPU job."""
 
     model_config = ConfigDict(
         extra="forbid", frozen=True, json_schema_extra=tidied({"not": {"required": ["accelerators", "gpus"]}})
@@ -168,7 +170,7 @@ class Resources(BaseModel):
         "(equal counts), any:1, or 8.",
         examples=["A100:8", {"A100": 8, "H100": 8}],
     )
-    gpus: Annotated[int | None, count_form(0, MOST_DEVICES)] = Field(
+    gpus: Annotated[int | None, count_field(0, MOST_DEVICES)] = Field(
         default=None, description="GPUs of any type on each node, instead of accelerators."
     )
     gpu_memory: Annotated[str | None, GPU_MEMORY] = Field(
@@ -184,9 +186,9 @@ class Resources(BaseModel):
         description="Memory on each node: 400GB; G is 1024**3, a plain number is bytes.",
         examples=["400GB"],
     )
-    topology: Annotated[str | None, choice_form("prefer rack", "require rack")] = Field(
+    topology: Annotated[str | None, choice_field("prefer rack", "require rack")] = Field(
         default=None,
-        description="How near the nodes should be. 'prefer rack' is what is tried anyway; 'require rack' is "
+        description="Distance of the nodes. 'prefer rack' is the default; 'require rack' is "
         "refused on a cluster of several racks, where it cannot be kept yet.",
     )
 
@@ -202,15 +204,15 @@ class Resources(BaseModel):
 
     @property
     def count(self) -> int | None:
-        """GPUs on each node; None if nothing is said of them."""
+        """GPUs on each node; None if the request does not tell."""
         return self.accelerators.count if self.accelerators else self.gpus
 
 
 def accepted_types(resources: Resources, cluster: Cluster) -> tuple[str, ...]:
-    """The cluster's own names of the types that will do; () is any.
+    """The acceptable GPU types, by their names in the cluster; () is any.
 
-    Names are compared without regard to case, `_` and `-` (Slurm's `a100` is `A100`). Where only memory is
-    asked for, the smallest that will do comes first: the large ones are kept for who needs them.
+    Names are compared without regard to case, `_` and `-` (Slurm's `a100` is `A100`). If only memory is
+    requested, the smallest type that fits comes first: large GPUs are kept for jobs that need them.
     """
     here = {_plain(kind.name): kind for kind in cluster.types}
     kinds: Sequence[GpuType]
@@ -231,7 +233,7 @@ def accepted_types(resources: Resources, cluster: Cluster) -> tuple[str, ...]:
             sizes = ", ".join(f"{kind.name} {kind.memory / GIB:.3g} GiB" for kind in kinds)
             raise RequestError.at(
                 "/resources/gpu_memory",
-                f"no GPU it may use has {resources.gpu_memory}; there is {sizes}; ask for another amount",
+                f"no acceptable GPU has {resources.gpu_memory}; there is {sizes}; ask for another amount",
             )
         kinds = fitting
     everything = not resources.types and len(kinds) == len(here)
@@ -259,7 +261,7 @@ def shape_of(resources: Resources, nodes: int, milli: int, cluster: Cluster) -> 
 
 
 def never_fits(shape: Shape, cluster: Cluster) -> str:
-    """Why the empty cluster could not hold it, and what would; "" if it could."""
+    """Why the empty cluster could not hold a shape, and what to request instead; "" if it could."""
     nodes = [n for n in cluster.nodes if not shape.each or not shape.types or n.type.name in shape.types]
     room: dict[GpuType, int] = {}
     for node in nodes:

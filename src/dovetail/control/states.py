@@ -9,13 +9,13 @@ from collections.abc import Collection
 from enum import StrEnum
 from typing import NamedTuple
 
-from dovetail.engines.launch import Exit
+from dovetail.engines.contract import Exit
 
 REQUEUE_ME = 75  # EX_TEMPFAIL: the job itself asks to be started again
 
 
 class State(StrEnum):
-    """Where a job stands."""
+    """The state of a job."""
 
     PENDING = "pending"
     HELD = "held"
@@ -40,6 +40,7 @@ class State(StrEnum):
 
 
 ACTIVE = frozenset({State.PENDING, State.HELD, State.RUNNING, State.STOPPING})
+ACTIVE_WORDS = sorted(state.value for state in ACTIVE)
 LETTERS = {
     State.PENDING: "PD",
     State.HELD: "PD",
@@ -56,7 +57,7 @@ LETTERS = {
 
 
 class Verdict(NamedTuple):
-    """What becomes of a job whose attempt has ended by itself."""
+    """What becomes of a job after its attempt has ended by itself."""
 
     state: State  # pending: it is started again
     why: str
@@ -64,7 +65,7 @@ class Verdict(NamedTuple):
 
 
 def verdict(exit: Exit, retry_on: Collection[str], retries_left: int) -> Verdict:
-    """The end of an attempt that nobody had told to stop."""
+    """What the end of an attempt means for the job, if the attempt was not told to stop."""
     if exit.finished and exit.cause in ("exited", "stopped"):
         return Verdict(State.COMPLETED, "")
     match exit.cause:

@@ -1,8 +1,8 @@
-"""The plane's memory: one writer, one commit a tick.
+"""The store of a plane: one writer, one commit per tick.
 
-A commit holds everything that a tick changed: the step, the jobs, the attempts, the answers that were
-promised. Either all of it is there after a crash or none. Every commit first makes sure that this plane still
-leads, in the same transaction: one that was deposed cannot write any more.
+A commit holds all changes of a tick: the step, the jobs, the attempts and the idempotency keys. After a crash
+either all of it is there or none. Each commit checks in the same transaction that this plane still leads: a
+plane that was deposed cannot write.
 """
 
 from __future__ import annotations
@@ -13,54 +13,84 @@ from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection, Engine
 
 from dovetail.control import tables
-from dovetail.control.records import CHANGING, Attempt, Record
+from dovetail.control.records import CHANGING, AttemptRecord, Record
 from dovetail.control.states import ACTIVE
 from dovetail.model.errors import DovetailError, InputError
 
-LEADER = "leader"
+LEADER, LEASE, FOLDER = "leader", "lease", "folder"  # keys in `meta`
+LEADING = 7310202  # an advisory lock of PostgreSQL, held while a term begins
+LOCK_TIMEOUT_MS = 2_000  # for a plane that tries to lead while another one commits
+LONGEST_PAUSE_MS = 10_000  # in a transaction; the database ends the session of a plane that hangs in one
+LOCK_NOT_AVAILABLE = "55P03"  # of PostgreSQL
+PRUNED_AT_ONCE = 1_000  # rows; the loop commits in between
 
 
 class StoreError(DovetailError):
-    """The database cannot be used as it is."""
+    """The database cannot be read or written now."""
 
 
 class BadStore(StoreError, InputError):
-    """The database that was named cannot be opened: the question is wrong, or needs a person's help."""
+    """The database cannot be opened: its address is wrong, or an administrator has to repair it."""
+
+
+class RefusedWrite(StoreError):
+    """The database works, and refuses a value: writing it again would be refused again."""
+
+
+class BadSnapshot(DovetailError):
+    """A snapshot in the store cannot be read."""
 
 
 class Deposed(StoreError):
-    """Another plane leads by now."""
+    """Another plane has taken the lead."""
+
+
+class Led(NamedTuple):
+    """The plane that led last."""
+
+    term: int  # 0: none has led yet
+    url: str
+    left: float  # seconds until its lease runs out; not positive if it has
+
+
+class StoredRequest(NamedTuple):
+    """A submission."""
+
+    body: Any
+    workdir: str
+    account: str | None  # None: of an older plane
 
 
 @dataclass(slots=True)
 class Batch:
-    """What one tick wants written."""
+    """The rows that one tick writes."""
 
     steps: list[dict[str, Any]] = field(default_factory=list)
     requests: list[dict[str, Any]] = field(default_factory=list)
     added: list[Record] = field(default_factory=list)
     changed: dict[str, Record] = field(default_factory=dict)
-    begun: list[Attempt] = field(default_factory=list)
-    ended: list[Attempt] = field(default_factory=list)
+    begun: list[AttemptRecord] = field(default_factory=list)
+    ended: list[AttemptRecord] = field(default_factory=list)
     keys: list[dict[str, Any]] = field(default_factory=list)
     eras: list[dict[str, Any]] = field(default_factory=list)
     snapshots: list[dict[str, Any]] = field(default_factory=list)
     tenants: list[dict[str, Any]] = field(default_factory=list)
     dropped_tenants: list[str] = field(default_factory=list)
     speeds: list[dict[str, Any]] = field(default_factory=list)
+    values: list[dict[str, str]] = field(default_factory=list)  # key and value, as `keep` writes them
 
     def __bool__(self) -> bool:
         return any(getattr(self, name) for name in self.__slots__)
 
 
 def url_of(database: str | None, folder: Path) -> str:
-    """The database as SQLAlchemy names it: a file in the state folder unless one was asked for."""
+    """The address of the database for SQLAlchemy; by default a file in the state folder."""
     if not database:
         return f"sqlite:///{folder / 'plane.db'}"
     if database.startswith(("postgresql://", "postgres://")):
@@ -68,13 +98,13 @@ def url_of(database: str | None, folder: Path) -> str:
     if database.startswith(("postgresql+psycopg://", "sqlite:///")):
         return database
     raise BadStore(
-        f"the database {_masked(database)} is neither SQLite nor PostgreSQL; "
+        f"the database {masked(database)} is neither SQLite nor PostgreSQL; "
         "write sqlite:////path/to/file or postgresql://user@host/name"
     )
 
 
-def _masked(url: str) -> str:
-    """Without its password, which may also stand among the options."""
+def masked(url: str) -> str:
+    """The address without its password, which may also be in the options."""
     try:
         return sa.make_url(url).set(query={}).render_as_string(hide_password=True)
     except (sa.exc.ArgumentError, ValueError):
@@ -86,7 +116,8 @@ class Store:
 
     def __init__(self, url: str) -> None:
         self.url = url
-        self.term = 0  # under which this plane leads
+        self.term = 0  # the term in which this plane leads
+        self.folder = ""  # the id of the state folder that the database is bound to, once that was checked
         self.sqlite = url.startswith("sqlite")
         try:
             self.engine = _engine(url)
@@ -99,40 +130,38 @@ class Store:
                     connection.exec_driver_sql("SELECT 1")
         except ModuleNotFoundError as error:
             raise BadStore(
-                f"the database {_masked(url)} needs the package {error.name}; "
+                f"the database {masked(url)} needs the package {error.name}; "
                 "install it: pip install 'dovetail[postgres]'"
             ) from None
         except sa.exc.DBAPIError as error:
-            raise BadStore(self._told(error)) from None
+            raise BadStore(self.told(error)) from None
         except (sa.exc.ArgumentError, ValueError):
             raise BadStore(
-                f"the database {_masked(url)} cannot be read as an address; write postgresql://user@host:5432/name"
+                f"the database {masked(url)} cannot be read as an address; write postgresql://user@host:5432/name"
             ) from None
 
     def _corrupt(self, found: str) -> str:
         return (
-            f"the database {_masked(self.url)} is corrupt ({found}); nothing was changed: restore it from a "
-            "backup, or name another --state to begin anew"
+            f"the database {masked(self.url)} is corrupt ({found}); nothing was changed: restore it from a "
+            "backup, or name another --state to start with an empty one"
         )
 
-    def _told(self, error: sa.exc.DBAPIError) -> str:
-        """One line about what went wrong, and what to do."""
+    def told(self, error: sa.exc.DBAPIError) -> str:
+        """The problem in one line, and what to do."""
         problem = " ".join(str(error.orig).split())
         if any(word in problem for word in ("malformed", "not a database", "corrupt")):
             return self._corrupt(problem)
         if "full" in problem or "No space" in problem:
-            return (
-                f"the disk of {_masked(self.url)} is full ({problem}); make room, nothing accepted was lost"
-            )
+            return f"the disk of {masked(self.url)} is full ({problem}); free space, no accepted job is lost"
         if "readonly" in problem or "unable to open" in problem:
-            return f"the database {_masked(self.url)} cannot be written ({problem}); mend its permissions"
-        return f"the database {_masked(self.url)} does not answer as it should: {problem}"
+            return f"the database {masked(self.url)} cannot be written ({problem}); fix its permissions"
+        return f"the database {masked(self.url)} cannot be used: {problem}"
 
     def close(self) -> None:
         self.engine.dispose()
 
-    def migrate(self) -> None:
-        """Bring the tables up to what this version writes."""
+    def migrate(self, version: str = "head") -> None:
+        """Bring the tables to the schema of this version, or of an earlier one."""
         from alembic import command  # noqa: PLC0415 - half a second, and only when a plane starts
         from alembic.config import Config  # noqa: PLC0415
         from alembic.util.exc import CommandError  # noqa: PLC0415
@@ -141,36 +170,83 @@ class Store:
         config.set_main_option("script_location", str(Path(__file__).parent / "migrations"))
         try:
             with self.engine.begin() as connection:
-                if self.sqlite:  # by itself it would commit every table on its own
+                if self.sqlite:  # or it would commit each table on its own
                     connection.exec_driver_sql("BEGIN IMMEDIATE")
                 else:  # two planes may start at once
                     connection.exec_driver_sql("SELECT pg_advisory_xact_lock(7310200)")
                 config.attributes["connection"] = connection
-                command.upgrade(config, "head")
+                command.upgrade(config, version)
         except CommandError as error:
             raise BadStore(
-                f"the database {_masked(self.url)} is of a newer Dovetail ({error}); upgrade this one"
+                f"the database {masked(self.url)} is from a newer Dovetail ({error}); upgrade this one"
             ) from None
         except sa.exc.DBAPIError as error:
-            raise BadStore(self._told(error)) from None
+            raise BadStore(self.told(error)) from None
+
+    def has_tables(self) -> bool:
+        """Whether this is the database of a plane already."""
+        try:
+            return sa.inspect(self.engine).has_table(tables.meta.name)
+        except sa.exc.DBAPIError as error:
+            raise StoreError(self.told(error)) from error
 
     # -- leading
 
-    def lead(self, address: str) -> None:
-        """Become the one who writes; whoever led before cannot any more."""
+    def lead(
+        self, address: str, *, above: int = 0, after: int | None = None, lease: float | None = None
+    ) -> bool:
+        """Begin a new term: this plane may write, and the one that led before may not.
+
+        It is newer than the last one and than `above`. With `after` it begins only if that is the last term
+        still. The lease is in seconds from now. Returns whether the term has begun.
+        """
         with self.transaction() as connection:
-            row = connection.execute(
-                sa.select(tables.meta.c.value).where(tables.meta.c.key == LEADER).with_for_update()
-            ).scalar()
-            term = json.loads(row)["term"] + 1 if row else 1
+            if not self.sqlite:
+                connection.exec_driver_sql(f"SET LOCAL lock_timeout = {LOCK_TIMEOUT_MS}")
+            try:
+                if not self.sqlite:  # two planes may begin the first term, for which there is no row to lock
+                    connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({LEADING})")
+                rows = _values(connection, LEADER, FOLDER, lock=True)
+            except sa.exc.DBAPIError as error:
+                if getattr(error.orig, "sqlstate", "") != LOCK_NOT_AVAILABLE:
+                    raise
+                connection.rollback()  # the leader hangs in a commit, which the database ends soon
+                return False
+            last = json.loads(rows[LEADER])["term"] if LEADER in rows else 0
+            if after is not None and last != after:
+                return False
+            if self.folder and (FOLDER not in rows or json.loads(rows[FOLDER])["id"] != self.folder):
+                raise BadStore(
+                    f"the database {masked(self.url)} was bound to another state folder; "
+                    "this plane cannot lead: stop it"
+                )
+            term = max(last, above) + 1
             value = json.dumps({"term": term, "url": address})
-            if row:
+            if LEADER in rows:
                 connection.execute(
                     sa.update(tables.meta).where(tables.meta.c.key == LEADER).values(value=value)
                 )
             else:
                 connection.execute(sa.insert(tables.meta).values(key=LEADER, value=value))
+            if lease is not None:
+                connection.execute(_BEGIN_LEASE, {"term": term, "lease": lease})
         self.term = term
+        return True
+
+    def renewed(self, connection: Connection, term: int, lease: float) -> bool:
+        """Renew the lease of a term; False if that term is over. For any thread, with its own connection."""
+        return bool(connection.execute(_RENEW_LEASE, {"term": term, "lease": lease}).rowcount)
+
+    def led(self) -> Led:
+        """The plane that led last, and what is left of its lease by the clock of the database."""
+        with self.reading() as connection:
+            rows = _values(connection, LEADER, LEASE)
+            clock = 0.0 if self.sqlite else float(connection.execute(_DATABASE_CLOCK).scalar() or 0.0)
+        if LEADER not in rows:
+            return Led(0, "", 0.0)
+        leader, lease = json.loads(rows[LEADER]), json.loads(rows.get(LEASE, "{}"))
+        left = lease["until"] - clock if lease.get("term") == leader["term"] else 0.0
+        return Led(leader["term"], leader["url"], left)
 
     def leader(self) -> str:
         """The address of the plane that led last."""
@@ -193,9 +269,16 @@ class Store:
     def transaction(self) -> Iterator[Connection]:
         try:
             with self.engine.begin() as connection:
+                if not self.sqlite:  # a plane that hangs here must not keep what it has locked
+                    connection.exec_driver_sql(
+                        f"SET LOCAL idle_in_transaction_session_timeout = {LONGEST_PAUSE_MS}"
+                    )
                 yield connection
+        except (sa.exc.IntegrityError, sa.exc.DataError, sa.exc.ProgrammingError) as error:
+            problem = " ".join(str(error.orig).split())
+            raise RefusedWrite(f"the database {masked(self.url)} refuses a value: {problem}") from error
         except sa.exc.DBAPIError as error:
-            raise StoreError(self._told(error)) from error
+            raise StoreError(self.told(error)) from error
 
     @contextmanager
     def reading(self) -> Iterator[Connection]:
@@ -203,10 +286,16 @@ class Store:
             with self.engine.connect() as connection:
                 yield connection
         except sa.exc.DBAPIError as error:
-            raise StoreError(self._told(error)) from error
+            raise StoreError(self.told(error)) from error
 
     def commit(self, batch: Batch) -> None:
-        """Write all of it, or nothing."""
+        """Write the whole batch, or nothing."""
+        try:
+            self._write(batch)
+        except (ValueError, OverflowError, TypeError) as error:  # of the driver: it has no such value
+            raise RefusedWrite(f"the database {masked(self.url)} has no such value: {error}") from error
+
+    def _write(self, batch: Batch) -> None:
         with self.transaction() as connection:
             self._still_leads(connection)
             for rows, table in (
@@ -222,7 +311,7 @@ class Store:
                     connection.execute(sa.insert(table), rows)
             for taken in batch.snapshots:
                 self._thin_out(connection, taken["era"])
-            added = {r.id for r in batch.added}  # written above, as they are by now
+            added = {r.id for r in batch.added}  # these were written above
             changed = [{"key": r.id, **r.changing()} for r in batch.changed.values() if r.id not in added]
             if changed:
                 connection.execute(_UPDATE_JOB, changed)
@@ -246,13 +335,18 @@ class Store:
             for row in batch.tenants:
                 connection.execute(sa.delete(tables.tenants).where(tables.tenants.c.name == row["name"]))
                 connection.execute(sa.insert(tables.tenants).values(**row))
+            for row in batch.values:
+                connection.execute(sa.delete(tables.meta).where(tables.meta.c.key == row["key"]))
+                connection.execute(sa.insert(tables.meta).values(**row))
             for row in batch.speeds:
-                same = sa.and_(*(tables.speeds.c[name] == row[name] for name in ("model", "type", "gpus")))
+                same = sa.and_(
+                    *(tables.speeds.c[name] == row[name] for name in ("tenant", "model", "type", "gpus"))
+                )
                 connection.execute(sa.delete(tables.speeds).where(same))
                 connection.execute(sa.insert(tables.speeds).values(**row))
 
     def _thin_out(self, connection: Connection, era: int) -> None:
-        """Of an era's snapshots the first stays, to replay from, and the last few."""
+        """Keep the first snapshot of an era, from which it can be replayed, and the last two."""
         column = tables.snapshots.c.number
         numbers = list(
             connection.execute(
@@ -264,28 +358,89 @@ class Store:
                 sa.delete(tables.snapshots).where(tables.snapshots.c.era == era, column.in_(drop))
             )
 
-    # -- what a plane reads when it wakes up
+    # -- removal of what is old
+
+    def prune_journal(self, before: int) -> int:
+        """Remove steps before a time that no start needs; returns how many.
+
+        A start needs the last two snapshots of the last era and the steps after them. An older era goes with
+        its snapshots once all of its steps are old; its header stays.
+        """
+        journal, snapshots = tables.journal.c, tables.snapshots.c
+        era = self.era()
+        kept = [] if era is None else self.snapshots_of(era["id"])[:2]
+        if era is None or not kept:
+            return 0
+        needed = kept[-1]
+        old = sa.and_(journal.time < before, journal.number <= needed, journal.number < self.last_step())
+        removed = 0
+        while True:
+            with self.transaction() as connection:
+                self._still_leads(connection)
+                few = sa.select(journal.number).where(old).order_by(journal.number).limit(PRUNED_AT_ONCE)
+                numbers = list(connection.execute(few).scalars())
+                if numbers:
+                    connection.execute(sa.delete(tables.journal).where(journal.number <= numbers[-1]))
+                    removed += len(numbers)
+                first = connection.execute(sa.select(sa.func.min(journal.number))).scalar()
+                if removed and first is not None:  # snapshots from which nothing can be replayed any more
+                    connection.execute(
+                        sa.delete(tables.snapshots).where(
+                            snapshots.number < first - 1,
+                            sa.or_(snapshots.era != era["id"], snapshots.number < needed),
+                        )
+                    )
+            if len(numbers) < PRUNED_AT_ONCE:
+                return removed
+
+    def prune_keys(self, before: int) -> None:
+        """Remove idempotency keys of submissions before a time."""
+        with self.transaction() as connection:
+            self._still_leads(connection)
+            connection.execute(sa.delete(tables.keys).where(tables.keys.c.time < before))
+
+    def last_time(self) -> int | None:
+        """The time of the last step."""
+        with self.reading() as connection:
+            found: int | None = connection.execute(sa.select(sa.func.max(tables.journal.c.time))).scalar()
+        return found
+
+    # -- reads at start-up
 
     def era(self) -> dict[str, Any] | None:
-        """The last one."""
+        """The last era."""
         with self.reading() as connection:
             row = connection.execute(
                 sa.select(tables.eras).order_by(tables.eras.c.id.desc()).limit(1)
             ).first()
         return dict(row._mapping) if row else None
 
-    def snapshot(self, era: int, up_to: int | None = None) -> dict[str, Any] | None:
-        """The last one of an era, or the last before a step."""
-        query = sa.select(tables.snapshots).where(tables.snapshots.c.era == era)
+    def snapshots_of(self, era: int, up_to: int | None = None) -> list[int]:
+        """The steps after which snapshots of an era were taken, the last one first."""
+        column = tables.snapshots.c.number
+        query = sa.select(column).where(tables.snapshots.c.era == era)
         if up_to is not None:
-            query = query.where(tables.snapshots.c.number <= up_to)
+            query = query.where(column <= up_to)
         with self.reading() as connection:
-            row = connection.execute(query.order_by(tables.snapshots.c.number.desc()).limit(1)).first()
-        state: dict[str, Any] | None = json.loads(zlib.decompress(row.state)) if row else None
-        return state
+            return list(connection.execute(query.order_by(column.desc())).scalars())
+
+    def snapshot(self, era: int, number: int) -> dict[str, Any]:
+        """The snapshot of an era after a step. It raises BadSnapshot if it cannot be read."""
+        c = tables.snapshots.c
+        with self.reading() as connection:
+            state = connection.execute(
+                sa.select(c.state).where(c.era == era, c.number == number)
+            ).scalar_one()
+        try:
+            taken = json.loads(zlib.decompress(state))
+        except (zlib.error, ValueError, RecursionError) as error:
+            raise BadSnapshot(f"it is damaged: {error}") from None
+        if not isinstance(taken, dict) or taken.get("number") != number:
+            raise BadSnapshot("it holds something else")
+        return taken
 
     def steps(self, era: int, after: int) -> Iterator[str]:
-        """The lines of the journal behind a step."""
+        """The lines of the journal after a step."""
         query = (
             sa.select(tables.journal.c.line)
             .where(tables.journal.c.era == era, tables.journal.c.number > after)
@@ -300,7 +455,7 @@ class Store:
             return connection.execute(sa.select(sa.func.max(tables.journal.c.number))).scalar() or 0
 
     def active(self) -> list[Record]:
-        """All jobs that are not over, as they were submitted."""
+        """All jobs that are not over, in the order in which they were submitted."""
         query = (
             sa.select(tables.jobs)
             .where(tables.jobs.c.state.in_([s.value for s in ACTIVE]))
@@ -309,14 +464,14 @@ class Store:
         with self.reading() as connection:
             return [Record.from_row(row._mapping) for row in connection.execute(query)]
 
-    def requests(self, ids: Sequence[str]) -> dict[str, tuple[Any, str]]:
-        """What was asked for, by id: the body, and the folder it was sent from."""
-        found: dict[str, tuple[Any, str]] = {}
+    def requests(self, ids: Sequence[str]) -> dict[str, StoredRequest]:
+        """Submissions by id."""
+        found: dict[str, StoredRequest] = {}
         with self.reading() as connection:
             for start in range(0, len(ids), 500):
                 query = sa.select(tables.requests).where(tables.requests.c.id.in_(ids[start : start + 500]))
                 for row in connection.execute(query):
-                    found[row.id] = (json.loads(row.body), row.workdir)
+                    found[row.id] = StoredRequest(json.loads(row.body), row.workdir, row.account)
         return found
 
     def next_seq(self) -> int:
@@ -324,7 +479,7 @@ class Store:
             return (connection.execute(sa.select(sa.func.max(tables.jobs.c.seq))).scalar() or 0) + 1
 
     def states_of(self, ids: Collection[str]) -> dict[str, str]:
-        """The states of jobs by id, and of the members of arrays by theirs."""
+        """The states of jobs by id. The id of an array stands for all its members."""
         with self.reading() as connection:
             rows = connection.execute(
                 sa.select(tables.jobs.c.id, tables.jobs.c.state).where(
@@ -339,7 +494,7 @@ class Store:
             return [dict(row._mapping) for row in rows]
 
     def tenants_of(self, ids: Collection[str]) -> dict[str, str]:
-        """Whose jobs or arrays these are; those that do not exist are left out."""
+        """The tenants of jobs and arrays by id; ids that do not exist are left out."""
         jobs = tables.jobs.c
         with self.reading() as connection:
             rows = connection.execute(
@@ -351,7 +506,7 @@ class Store:
         return found | {row.array: row.tenant for row in rows if row.array in ids}
 
     def knows_tenant(self, name: str) -> bool:
-        """Whether somebody has a token of this tenant, or submitted for it."""
+        """Whether the tenant has a token or a job."""
         with self.reading() as connection:
             return any(
                 connection.execute(sa.select(c.tenant).where(c.tenant == name).limit(1)).first() is not None
@@ -359,7 +514,7 @@ class Store:
             )
 
     def known_tenants(self) -> set[str]:
-        """All whom `knows_tenant` knows."""
+        """All tenants that have a token or a job."""
         with self.reading() as connection:
             found = [
                 connection.execute(sa.select(t.c.tenant).distinct()) for t in (tables.tokens, tables.jobs)
@@ -371,7 +526,7 @@ class Store:
             return [dict(row._mapping) for row in connection.execute(sa.select(tables.speeds))]
 
     def remembered(self, owner: str, key: str) -> tuple[bytes, Any] | None:
-        """What was answered to a submission with this key, and the digest of what was sent."""
+        """The digest of the submission with this key, and the answer to it."""
         with self.reading() as connection:
             row = connection.execute(
                 sa.select(tables.keys).where(tables.keys.c.owner == owner, tables.keys.c.key == key)
@@ -386,7 +541,9 @@ class Store:
         return found
 
     def keep(self, key: str, value: str) -> None:
+        """Write a value outside a tick, if this plane leads."""
         with self.transaction() as connection:
+            self._still_leads(connection)
             connection.execute(sa.delete(tables.meta).where(tables.meta.c.key == key))
             connection.execute(sa.insert(tables.meta).values(key=key, value=value))
 
@@ -396,6 +553,24 @@ def packed(state: dict[str, Any]) -> bytes:
     return zlib.compress(json.dumps(state, separators=(",", ":")).encode(), 3)
 
 
+def _values(connection: Connection, *keys: str, lock: bool = False) -> dict[str, str]:
+    query = sa.select(tables.meta).where(tables.meta.c.key.in_(keys)).order_by(tables.meta.c.key)
+    return {row.key: row.value for row in connection.execute(query.with_for_update() if lock else query)}
+
+
+_DATABASE_CLOCK = sa.text("SELECT extract(epoch FROM clock_timestamp())")
+_LEASE_VALUE = (
+    "json_build_object('term', cast(:term AS bigint), "
+    "'until', extract(epoch FROM clock_timestamp()) + cast(:lease AS double precision))::text"
+)
+_BEGIN_LEASE = sa.text(
+    f"INSERT INTO meta (key, value) VALUES ('{LEASE}', {_LEASE_VALUE}) "
+    "ON CONFLICT (key) DO UPDATE SET value = excluded.value"
+)
+_RENEW_LEASE = sa.text(
+    f"UPDATE meta SET value = {_LEASE_VALUE} "
+    f"WHERE key = '{LEASE}' AND (value::json ->> 'term')::bigint = cast(:term AS bigint)"
+)
 _UPDATE_JOB = (
     sa.update(tables.jobs)
     .where(tables.jobs.c.id == sa.bindparam("key"))
@@ -410,7 +585,7 @@ _END_ATTEMPT = (
 )
 
 
-def _attempt_row(attempt: Attempt) -> dict[str, Any]:
+def _attempt_row(attempt: AttemptRecord) -> dict[str, Any]:
     return {
         "job": attempt.job,
         "epoch": attempt.epoch,
@@ -422,6 +597,7 @@ def _attempt_row(attempt: Attempt) -> dict[str, Any]:
         "exit_code": attempt.exit_code,
         "cause": attempt.cause,
         "detail": attempt.detail,
+        "waited": attempt.waited,
     }
 
 
@@ -439,7 +615,7 @@ def _engine(url: str) -> Engine:
     @sa.event.listens_for(engine, "connect")
     def _set_up(connection: Any, record: object) -> None:
         cursor = connection.cursor()
-        # Every thread that reads has a connection, and each its cache: 4 MB of it.
+        # Each reading thread has a connection with its own cache of 4 MB.
         for pragma in ("journal_mode=WAL", "synchronous=FULL", "foreign_keys=ON", "cache_size=-4000"):
             cursor.execute(f"PRAGMA {pragma}")
         cursor.close()

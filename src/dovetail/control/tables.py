@@ -1,4 +1,4 @@
-"""What a plane keeps, as tables. Moments are the plane's microseconds; lists and plain values are JSON text.
+"""The tables of the store. Times are microseconds of the plane's time; lists and objects are JSON text.
 
 The journal is the truth about decisions; `jobs` and `attempts` are what users ask about, written in the same
 commit. A token is kept as its hash only.
@@ -30,7 +30,7 @@ metadata = MetaData(
     }
 )
 
-# Facts about the plane itself: who leads, when its time began.
+# Values about the plane itself: the leader, the clock, the chosen policy, the prices.
 meta = Table(
     "meta",
     metadata,
@@ -38,7 +38,7 @@ meta = Table(
     Column("value", Text, nullable=False),
 )
 
-# An era is a stretch of the journal under one policy, with its options, on one cluster.
+# An era is a part of the journal under one policy, with its options, on one cluster.
 eras = Table(
     "eras",
     metadata,
@@ -66,13 +66,14 @@ snapshots = Table(
     Column("state", LargeBinary, nullable=False),  # zlib over JSON
 )
 
-# What was asked for; the members of an array share one.
+# Submissions; the members of an array share one.
 requests = Table(
     "requests",
     metadata,
     Column("id", String(16), primary_key=True),
     Column("body", Text, nullable=False),
     Column("workdir", Text, nullable=False),
+    Column("account", String(64)),  # that its jobs run as; null: of an older plane
 )
 
 jobs = Table(
@@ -91,7 +92,7 @@ jobs = Table(
     Column("gpus", Integer, nullable=False),
     Column("load", Integer, nullable=False),  # milli-GPUs
     Column("nodes", Integer, nullable=False),
-    Column("cpus", Integer),  # milli-cores on each node; none asked for: null
+    Column("cpus", Integer),  # milli-cores on each node; null: not requested
     Column("memory", BigInteger),  # bytes on each node
     Column("types", Text, nullable=False),
     Column("dependency", Text),
@@ -99,7 +100,7 @@ jobs = Table(
     Column("begin_at", BigInteger),
     Column("time_limit", BigInteger),
     Column("submitted_at", BigInteger, nullable=False),
-    # from here on it changes
+    # the columns from here on change
     Column("state", String(16), nullable=False),
     Column("reason", Text, nullable=False),
     Column("priority", Integer, nullable=False),
@@ -114,10 +115,14 @@ jobs = Table(
     Column("exit_code", Integer),
     Column("cause", String(16), nullable=False),
     Column("placement", Text),
-    Column("wanted", String(16), nullable=False),  # what shall become of it once it has stopped
+    Column("wanted", String(16), nullable=False),  # what a stopping job becomes once it has stopped
     Column("gpu_time", BigInteger, nullable=False),  # milli-GPU-microseconds held
-    Column("lost_time", BigInteger, nullable=False),  # of these, without lasting work
+    Column("lost_time", BigInteger, nullable=False),  # of these, work that was lost
     Column("held_time", BigInteger, nullable=False, server_default="0"),  # microseconds that it ran
+    # Microseconds waited in all, and up to the last start; since when it waits, or waited when it ended.
+    Column("wait_time", BigInteger, nullable=False, server_default="0"),
+    Column("wait_at_start", BigInteger, nullable=False, server_default="0"),
+    Column("waiting_since", BigInteger),
     Column("progress", Text),
     Index("ix_jobs_state_seq", "state", "seq"),
     Index("ix_jobs_tenant_seq", "tenant", "seq"),
@@ -138,6 +143,7 @@ attempts = Table(
     Column("exit_code", Integer),
     Column("cause", String(16), nullable=False),
     Column("detail", Text, nullable=False),
+    Column("waited", BigInteger, nullable=False, server_default="0"),  # microseconds, for this start
     Index("ix_attempts_ended_at", "ended_at"),
 )
 
@@ -162,13 +168,13 @@ tokens = Table(
     Column("tenant", String(64), nullable=False),
     Column("user", String(64), nullable=False),
     Column("role", String(8), nullable=False),
-    Column("created_at", BigInteger, nullable=False),  # of the wall, like what follows
+    Column("created_at", BigInteger, nullable=False),  # on the wall clock, like the next two
     Column("expires_at", BigInteger),
     Column("revoked_at", BigInteger),
     UniqueConstraint("hash"),
 )
 
-# A submission that is sent twice is taken once.
+# Idempotency keys: a submission that is sent twice is accepted once.
 keys = Table(
     "keys",
     metadata,
@@ -179,10 +185,11 @@ keys = Table(
     Column("time", BigInteger, nullable=False),
 )
 
-# Measured throughput: steps a second, by model, GPU type and how many.
+# Measured throughput: steps a second, by tenant, model, GPU type and how many.
 speeds = Table(
     "speeds",
     metadata,
+    Column("tenant", String(64), primary_key=True),
     Column("model", String(200), primary_key=True),
     Column("type", String(64), primary_key=True),
     Column("gpus", Integer, primary_key=True, autoincrement=False),

@@ -1,9 +1,9 @@
-"""Who is asking: tokens of 256 random bits, kept as hashes, each for one tenant, user and role.
+"""Tokens of 256 random bits, stored as hashes, each for one tenant, user and role.
 
-A token is random, so one fast hash is as good as a slow one, and it is looked up by that hash: how long the
-look-up takes says nothing about tokens. Whoever reads the database learns no token. Roles: a *viewer* sees
-the jobs of its tenant, a *user* also submits and acts on all jobs of its tenant, an *admin* may do everything
-everywhere. A viewer of the tenant "" belongs to those who run the plane: it sees no jobs, but the metrics.
+A token is random, so a fast hash is as safe as a slow one. It is looked up by that hash, so the time of a
+look-up tells nothing about tokens, and a reader of the database learns none. Roles: a *viewer* sees the jobs
+of its tenant, a *user* also submits and acts on all jobs of its tenant, an *admin* may do everything. A
+viewer of the tenant "" is for monitoring: it sees the metrics and no jobs.
 """
 
 from __future__ import annotations
@@ -26,19 +26,19 @@ from dovetail.model.errors import InputError
 from dovetail.model.units import SECOND
 
 PREFIX = "dt_"
-ROLES = ("viewer", "user", "admin")  # each may what those before it may
+ROLES = ("viewer", "user", "admin")  # each includes the ones before it
 MOST_CACHED = 10_000
 _SHAPE = re.compile(r"dt_[A-Za-z0-9_-]{43}")
 _LETTERS = "abcdefghijklmnopqrstuvwxyz234567"
 
 
 class LastAdmin(InputError):
-    """Without it nobody could ever make a token again."""
+    """The last token of an admin, without which no token could be made any more."""
 
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Who calls, and what they may do."""
+    """The tenant, the user and the role behind a request."""
 
     token: str  # its id, never the token itself
     tenant: str
@@ -59,11 +59,11 @@ class Caller:
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """A caller, and for how long the answer is good."""
+    """A caller in the cache."""
 
     caller: Caller
-    expires_at: int | None  # of the wall
-    until: float  # of the monotonic clock: ask the database again then
+    expires_at: int | None  # on the wall clock
+    until: float  # on the monotonic clock: read the database again then
 
 
 def hash_of(token: str) -> bytes:
@@ -71,7 +71,7 @@ def hash_of(token: str) -> bytes:
 
 
 class Tokens:
-    """The tokens of a plane. What was looked up is good for some seconds; a revocation here acts at once."""
+    """The tokens of a plane. Look-ups are cached for some seconds; a revocation here acts at once."""
 
     def __init__(self, store: Store, *, good_for: float = 5.0, now: Callable[[], int] = wall_now) -> None:
         self._store = store
@@ -79,20 +79,20 @@ class Tokens:
         self._now = now
         self._cache: dict[bytes, Known] = {}
         self._turn = threading.Lock()
-        self._changes = 0  # a look-up that began before one may not be remembered
+        self._changes = 0  # a look-up that began before a change must not be cached
         self._watchers: list[Callable[[str], None]] = []
 
     # -- looking up
 
     def cached(self, token: str) -> Caller | None:
-        """The caller, if it was looked up a moment ago. Never waits for the database."""
+        """The caller, if it is in the cache. Never waits for the database."""
         known = self._cache.get(hash_of(token))
         if known is None or known.until < time.monotonic() or self._expired(known.expires_at):
             return None
         return known.caller
 
     def caller(self, token: str) -> Caller | None:
-        """Whose token it is; None for one that is unknown, expired or revoked."""
+        """The caller with this token; None if the token is unknown, expired or revoked."""
         if (found := self.cached(token)) is not None:
             return found
         if _SHAPE.fullmatch(token) is None:
@@ -111,7 +111,7 @@ class Tokens:
         return made
 
     def alive(self, id: str) -> bool:
-        """Whether the token of this id still opens anything; for those who stay connected."""
+        """Whether the token of this id is still valid; for connections that stay open."""
         query = sa.select(tables.tokens.c.revoked_at, tables.tokens.c.expires_at).where(
             tables.tokens.c.id == id
         )
@@ -120,7 +120,7 @@ class Tokens:
         return row is not None and row.revoked_at is None and not self._expired(row.expires_at)
 
     def about(self, id: str) -> tuple[str, int | None]:
-        """What a token is called, and until when it opens anything (of the wall)."""
+        """The name of a token, and when it expires on the wall clock."""
         c = tables.tokens.c
         with self._store.reading() as connection:
             row = connection.execute(sa.select(c.name, c.expires_at).where(c.id == id)).first()
@@ -134,7 +134,7 @@ class Tokens:
     def make(
         self, name: str, *, tenant: str, user: str, role: str, expires_in: float | None = None
     ) -> tuple[str, str]:
-        """A new one: its id and the token, which nobody can read again."""
+        """A new token: its id and the token itself, which is not stored."""
         if role not in ROLES:
             raise InputError(f"no role is named {role!r}; choose {' | '.join(ROLES)}")
         token, id = PREFIX + secrets.token_urlsafe(32), "".join(secrets.choice(_LETTERS) for _ in range(10))
@@ -155,7 +155,7 @@ class Tokens:
         return id, token
 
     def revoke(self, id: str) -> bool:
-        """Whether there was such a token. It opens nothing from now on, also not what is open already."""
+        """Revoke a token, also for open connections; whether there was such a token."""
         this, other = tables.tokens, tables.tokens.alias()
         now = self._now()
         live = sa.or_(other.c.expires_at.is_(None), other.c.expires_at > now)
@@ -166,7 +166,7 @@ class Tokens:
         )
         with self._turn:
             with self._store.transaction() as connection:
-                if not self._store.sqlite:  # two revocations at once would each count on the other
+                if not self._store.sqlite:  # or two revocations at once could leave no admin
                     connection.execute(
                         sa.select(this.c.id)
                         .where(this.c.role == "admin")
@@ -186,19 +186,17 @@ class Tokens:
         if row is None:
             return False
         if not done and row.revoked_at is None:
-            raise LastAdmin(
-                f"token {id} is the last admin's: without it nobody could make tokens; make another one first"
-            )
+            raise LastAdmin(f"token {id} is the last one of an admin: make another admin token first")
         for tell in list(self._watchers):
             tell(id)
         return True
 
     def on_revoke(self, call: Callable[[str], None]) -> None:
-        """Be told the id of every token that is revoked here."""
+        """Call this with the id of each token that is revoked here."""
         self._watchers.append(call)
 
     def listed(self, after: str | None = None, limit: int = 200) -> list[dict[str, Any]]:
-        """What is known of tokens, which is neither they nor their hashes; by id."""
+        """All tokens by id, without the tokens themselves and their hashes."""
         c = tables.tokens.c
         query = sa.select(
             c.id, c.name, c.tenant, c.user, c.role, c.created_at, c.expires_at, c.revoked_at
@@ -210,7 +208,7 @@ class Tokens:
 
 
 def first_token(store: Store, *, tenant: str = "default", user: str = "admin") -> str | None:
-    """An admin's token for a store that has none yet; None if it ever had one."""
+    """An admin token for a new store; None if the store has ever had a token."""
     with store.reading() as connection:
         if connection.execute(sa.select(tables.tokens.c.id).limit(1)).first() is not None:
             return None

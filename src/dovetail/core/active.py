@@ -1,19 +1,101 @@
-"""The core's record of a job that is not over."""
+"""The core's record of an active job: one that was submitted and has not ended.
+
+A job is in one of four phases. `LEGAL` lists the transitions:
+
+    submitted ──► WAITING ──► GRANTED ──► RUNNING ──► ENDED
+                     ▲  └────────┼───────────┘ ▲
+                     └───────────┴─────────────┘
+
+A WAITING job is in the queue. A GRANTED job holds devices of which some are still in use by a job that was
+told to stop; it starts when they are released. A RUNNING job was started. There is no phase for stopping: a
+preempted job is WAITING at once, and `core.stopping` holds its old devices until the engine has stopped it.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from enum import IntEnum
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
+from dovetail.model.errors import DovetailError
+from dovetail.model.event import Event, Kind
 from dovetail.model.grant import FULL, Spots, Terms
 from dovetail.model.job import Job, Traits
 from dovetail.model.units import WHOLE
 
 if TYPE_CHECKING:
-    from dovetail.core.exits import Place
+    from dovetail.core.departures import Place
     from dovetail.core.queue import Entry
 
+
+class Phase(IntEnum):
+    """Where a job is in its life."""
+
+    WAITING = 0
+    GRANTED = 1
+    RUNNING = 2
+    ENDED = 3
+
+
+WAITING, GRANTED, RUNNING, ENDED = Phase
+
+# From a phase to the phases that may follow. A job that moves goes from RUNNING to GRANTED or RUNNING.
+LEGAL: dict[Phase, frozenset[Phase]] = {
+    WAITING: frozenset({GRANTED, RUNNING, ENDED}),
+    GRANTED: frozenset({WAITING, GRANTED, RUNNING, ENDED}),
+    RUNNING: frozenset({WAITING, GRANTED, RUNNING, ENDED}),
+    ENDED: frozenset(),
+}
+
+
+class IllegalPhase(DovetailError):
+    """A job was to enter a phase that cannot follow its own: a bug in the core."""
+
+    def __init__(self, job: ActiveJob, phase: Phase, events: Sequence[Event] = ()) -> None:
+        self.job, self.phase = job, phase
+        last = "".join(
+            f"; {Kind(kind).name} of start {epoch} at {time}" for time, kind, _, epoch, _ in events
+        )
+        super().__init__(
+            f"job {job.id} cannot go from {job.phase.name} to {phase.name} (start {job.epoch})"
+            + (f"; its last events{last}" if last else "")
+        )
+
+
+# What a draft may change of a job. `save` returns it and `restore` puts it back.
+DRAFTED = (
+    "phase",
+    "spots",
+    "terms",
+    "held",
+    "since",
+    "live_at",
+    "service",
+    "executed",
+    "done",
+    "rate",
+    "started_at",
+    "waiting_since",
+    "start_number",
+)
+# What else is true of a job and cannot be worked out again. With `DRAFTED` and the description, this is all
+# that a copy, a fork or a snapshot must carry.
+KEPT = (
+    "epoch",
+    "fails",
+    "first_start",
+    "forgiven",
+    "priority",
+    "promise",
+    "stage",
+    "stops",
+    "stage_since",
+)
 Saved = tuple[Any, ...]
-WAITING_SINCE = 10  # its place in what is saved
+SPOTS, TERMS = DRAFTED.index("spots"), DRAFTED.index("terms")
+WAITING_SINCE = DRAFTED.index("waiting_since")
+_saved = attrgetter(*DRAFTED)
 
 
 class ActiveJob:
@@ -39,6 +121,7 @@ class ActiveJob:
         "id",
         "live_at",
         "need",
+        "phase",
         "priority",
         "promise",
         "rate",
@@ -49,13 +132,13 @@ class ActiveJob:
         "spec",
         "spots",
         "stage",
+        "stage_since",
+        "start_number",
         "started_at",
         "stops",
         "tenant",
         "terms",
         "timer",
-        "turn",
-        "turned_at",
         "waiting_since",
     )
 
@@ -76,13 +159,13 @@ class ActiveJob:
         self.fails = 0
         self.first_start: int | None = None
         self.stage = 0
-        self.turned_at = spec.arrived_at
+        self.stage_since = spec.arrived_at
         self.forgiven = 0
-        self.filed: Entry | None = None
+        self.filed: Entry | None = None  # its valid entry in the queue
         self.timer: tuple[int, int, ActiveJob] | None = None
-        self.exit: Place | None = None  # where it was put among those who leave (core.exits)
-        self.awaiting: set[str] | None = None  # whose devices it waits for, once granted
-        # what a draft may change, and `save` keeps:
+        self.exit: Place | None = None  # its valid entry among the departures
+        self.awaiting: set[str] | None = None  # GRANTED: the jobs that still hold some of its devices
+        self.phase = WAITING
         self.spots: Spots | None = None
         self.terms: Terms = FULL
         self.held = 0
@@ -93,27 +176,16 @@ class ActiveJob:
         self.done = 0
         self.rate = 1.0
         self.started_at = 0
-        self.turn = 0  # the order in which running jobs stand; 0: it does not run
+        self.start_number = 0  # running jobs stand in this order; 0: it holds nothing
         self.waiting_since = spec.arrived_at
 
     def save(self) -> Saved:
-        return (
-            self.spots,
-            self.terms,
-            self.held,
-            self.since,
-            self.live_at,
-            self.service,
-            self.executed,
-            self.done,
-            self.rate,
-            self.started_at,
-            self.waiting_since,
-            self.turn,
-        )
+        saved: Saved = _saved(self)
+        return saved
 
     def restore(self, saved: Saved) -> None:
         (
+            self.phase,
             self.spots,
             self.terms,
             self.held,
@@ -125,21 +197,24 @@ class ActiveJob:
             self.rate,
             self.started_at,
             self.waiting_since,
-            self.turn,
+            self.start_number,
         ) = saved
 
-    def copy(self) -> ActiveJob:
-        """The same job, filed nowhere."""
-        twin = ActiveJob(self.spec, self.seq, self.need)
-        twin.restore(self.save())
-        for name in ("epoch", "fails", "first_start", "forgiven", "priority", "promise", "stage", "stops"):
-            setattr(twin, name, getattr(self, name))
-        twin.turned_at, twin.timer = self.turned_at, self.timer
-        twin.awaiting = None if self.awaiting is None else set(self.awaiting)
-        return twin
+    def kept(self) -> dict[str, Any]:
+        """All that a copy needs besides the description, by name."""
+        return {name: getattr(self, name) for name in (*DRAFTED, *KEPT)}
+
+    def enter(self, phase: Phase) -> None:
+        """Go on to another phase, or say that this cannot be."""
+        if phase not in LEGAL[self.phase]:
+            raise IllegalPhase(self, phase)
+        self.phase = phase
 
     def begin(self, now: int, spots: Spots, terms: Terms, held: int) -> None:
-        """Hold these spots, so many milli-GPUs in all, from now on."""
+        """Hold these spots, so many milli-GPUs in all, and run from now on."""
+        if self.phase is ENDED:
+            raise IllegalPhase(self, RUNNING)
+        self.phase = RUNNING
         self.spots = spots
         self.terms = terms
         self.held = held
@@ -149,7 +224,7 @@ class ActiveJob:
 
     def settle(self, now: int) -> None:
         """Bring the sums up to now."""
-        if self.spots is not None and self.awaiting is None:
+        if self.phase is RUNNING:
             elapsed = now - self.since
             self.service += self.held * elapsed // WHOLE
             self.executed += elapsed
@@ -158,25 +233,33 @@ class ActiveJob:
         self.since = now
 
     def end(self, now: int) -> None:
-        """Hold nothing from now on."""
+        """Hold nothing from now on, and wait."""
+        if self.phase is WAITING or self.phase is ENDED:
+            raise IllegalPhase(self, WAITING)
         self.settle(now)
+        self.vacate(now)
+
+    def vacate(self, waiting_since: int) -> None:
+        """Wait since then, without a trace of what was held: a waiting job looks the same however it came."""
+        self.phase = WAITING
         self.spots = None
         self.terms = FULL
-        self.held = 0
-        self.waiting_since = now
+        self.held = self.since = self.live_at = self.started_at = 0
+        self.rate = 1.0
+        self.waiting_since = waiting_since
 
     def service_at(self, now: int) -> int:
-        if self.spots is None or self.awaiting is not None:
+        if self.phase is not RUNNING:
             return self.service
         return self.service + self.held * (now - self.since) // WHOLE
 
     def executed_at(self, now: int) -> int:
-        if self.spots is None or self.awaiting is not None:
+        if self.phase is not RUNNING:
             return self.executed
         return self.executed + now - self.since
 
     def done_at(self, now: int) -> int:
-        if self.spots is None or self.awaiting is not None or now <= self.live_at:
+        if self.phase is not RUNNING or now <= self.live_at:
             return self.done
         elapsed = now - self.live_at
         return self.done + (elapsed if self.rate == 1.0 else int(elapsed * self.rate))

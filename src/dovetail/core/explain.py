@@ -1,7 +1,7 @@
-"""Why does a job wait? Worked out when somebody asks, by the code that decides.
+"""Why does a job wait? The reason is computed on request, by the code that decides.
 
-The policy decides once more on a draft that is thrown away, and says of each job that it passes over why.
-A job it never came to waits behind one of those.
+The policy decides once more, on a draft that is rolled back, and notes a reason for each job that it passes
+over. A job that the policy did not reach waits behind one of those jobs.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class Reason:
     """The binding constraint of a waiting job."""
 
     job: str
-    word: str  # as Slurm says it: Resources, Priority, ...; Running if it does not wait
+    word: str  # Slurm's reason: Resources, Priority, ...; Running if the job does not wait
     sentence: str
     ahead: int = 0  # jobs before it in the queue
 
@@ -38,7 +38,7 @@ def by_id(job: ActiveJob) -> str:
 
 
 def explain(core: Core, job_id: str, shown: Shown = by_id) -> Reason:
-    """What keeps a job from running now; `shown` names others, for not everybody may know their ids."""
+    """What keeps a job from running now. `shown` names the other jobs: not every user may see their ids."""
     job = core.jobs.get(job_id)
     if job is None:
         raise InputError(
@@ -50,14 +50,14 @@ def explain(core: Core, job_id: str, shown: Shown = by_id) -> Reason:
 
 
 def ahead_of(core: Core, job: ActiveJob) -> list[ActiveJob]:
-    """Who stands before a waiting job, in no order."""
+    """The jobs ahead of a waiting job in the queue, in no particular order."""
     mine = job.filed
     assert mine is not None
     return [other for other in core.queue if (entry := other.filed) is not None and entry < mine]
 
 
 def binding(core: Core, job: ActiveJob, notes: Sequence[Note], shown: Shown = by_id) -> Reason:
-    """The reason without its place in the queue, from what `core.notes` has told."""
+    """The reason from the notes of `core.notes`, without the job's place in the queue."""
     if job.spots is not None:
         return _holding(core, job, shown)
     for note in notes:
@@ -94,7 +94,7 @@ def _sentence(core: Core, job: ActiveJob, note: Note, shown: Shown) -> str:
 
 
 def _missing(core: Core, job: ActiveJob, shown: Shown) -> str:
-    """What it asks for against what there is, and who has the rest."""
+    """What the job asks for, what is free, and which jobs hold the rest."""
     shape, now = job.shape, core.now
     suits = {
         number: node
@@ -106,7 +106,7 @@ def _missing(core: Core, job: ActiveJob, shown: Shown) -> str:
     free, largest = sum(blocks.values()), max(blocks.values(), default=0)
     there = "none is" if not free else f"{free} {'is' if free == 1 else 'are'}"
     asks = f"It asks for {_wants(shape)}; {there} free"
-    if largest < shape.gpus <= free:  # enough, were they together
+    if largest < shape.gpus <= free:  # enough GPUs, but on too many nodes
         name = next(node.name for number, node in suits.items() if blocks[number] == largest)
         asks += f", but no more than {largest} on one node ({name})"
     holders = [

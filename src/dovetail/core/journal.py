@@ -141,10 +141,11 @@ def step_line(step: Step) -> str:
         (time, kind, subject, epoch, job_to_json(fact) if kind == SUBMITTED else fact)
         for time, kind, subject, epoch, fact in step.events
     ]
-    actions = [_action_to_json(action) for action in step.actions]
-    return _dumps(
-        {"n": step.number, "t": step.now, "decided": step.decided, "events": events, "actions": actions}
-    )
+    actions = [action_to_json(action) for action in step.actions]
+    line = {"n": step.number, "t": step.now, "decided": step.decided, "events": events, "actions": actions}
+    if step.failure:
+        line["failure"] = step.failure
+    return _dumps(line)
 
 
 def parse_header(line: str) -> Header:
@@ -160,11 +161,11 @@ def parse_step(line: str) -> Step:
 
 def _step_from(read: Mapping[str, Any]) -> Step:
     events = [_read_event(event) for event in read["events"]]
-    actions = [_read_action(action) for action in read["actions"]]
-    return Step(read["n"], read["t"], events, read["decided"], actions)
+    actions = [action_from_json(action) for action in read["actions"]]
+    return Step(read["n"], read["t"], events, read["decided"], actions, read.get("failure", ""))
 
 
-def _action_to_json(action: Action) -> list[Any]:
+def action_to_json(action: Action) -> list[Any]:
     fields = [
         (None if field is FULL or field == FULL else asdict(field)) if isinstance(field, Terms) else field
         for field in action
@@ -172,7 +173,7 @@ def _action_to_json(action: Action) -> list[Any]:
     return [type(action).__name__, *fields]
 
 
-def _read_action(read: list[Any]) -> Action:
+def action_from_json(read: list[Any]) -> Action:
     name, *fields = read
     if name in ("Start", "Resize"):
         job, epoch, spots, terms = fields

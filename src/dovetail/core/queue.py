@@ -1,9 +1,9 @@
-"""Waiting jobs: one heap for each shape and group of the policy's.
+"""Waiting jobs: one heap for each shape and each group of the policy.
 
-Whether a job fits depends on its shape alone, so a shape that is refused need not be asked again, and a pass
-over the queue costs shapes and groups, not jobs. A policy that only ever asks for the first of all is served
-from one heap; the others come into being when somebody asks for them. Entries are deleted lazily: one is
-valid while `job.filed is entry`.
+Whether a job fits depends on its shape alone. So a shape that does not fit is tried once in a pass over the
+queue, and a pass costs time by shapes and groups, not by jobs. A policy that only ever asks for the head of
+the queue is served from a single heap; the queue is split by shape at the first question about shapes.
+Entries are deleted lazily: an entry is valid while `job.filed is entry`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Heap = list[Entry]
 
 
 class Queue:
-    """The jobs that wait, ready to be asked for in order."""
+    """The waiting jobs, in the policy's order."""
 
     __slots__ = (
         "_first",
@@ -48,20 +48,20 @@ class Queue:
     ) -> None:
         self._key = key
         self._group = group
-        self._lanes: dict[Shape, dict[Hashable, Heap]] = {}
-        self._flat: list[tuple[Shape, Hashable, Heap, int]] = []  # the same heaps in one row, with needs
-        # The lanes once more, those that need least first.
+        self._lanes: dict[Shape, dict[Hashable, Heap]] = {}  # heaps by shape, then by group
+        self._flat: list[tuple[Shape, Hashable, Heap, int]] = []  # the same heaps as a list, with needs
+        # The lanes once more, sorted by need.
         self._ranks: list[tuple[int, int, Shape, dict[Hashable, Heap]]] = []
-        self._one: Heap | None = []  # all of them, until somebody asks for shapes
+        self._one: Heap | None = []  # all entries, until the queue is split by shape
         self.size = 0
         self._stale = 0
-        # Nobody who waits fits a room below this level (Room.level). It may be too low: whoever goes takes
-        # along only what it alone needed, and `fitting` finds the true one.
+        # No waiting job fits while Room.level is below this. The bound may be lower than necessary: a removal
+        # raises it only if the job with the least need leaves. `fitting` makes it exact.
         self.need = FAR
-        self._least: Entry | None = None  # who needs least, while that is known, and
-        self._next = FAR  # what the others need at least
-        self._first: Entry | None = None  # the head of all, while it is known
-        self._joined: list[list[Entry]] = []  # for each walk that goes on, who came since it last looked
+        self._least: Entry | None = None  # the job with the least need, while that is known
+        self._next = FAR  # a lower bound on the need of the other jobs
+        self._first: Entry | None = None  # the head of the queue, while it is known
+        self._joined: list[list[Entry]] = []  # for each walk under way: jobs that joined since its last step
 
     def __len__(self) -> int:
         return self.size
@@ -129,7 +129,7 @@ class Queue:
             self._sweep()
 
     def head(self, skip: Collection[Shape] = ()) -> ActiveJob | None:
-        """The first of all whose shape is not to be skipped."""
+        """The first waiting job, leaving out the shapes in `skip`."""
         if not self.size:
             return None
         one = self._one
@@ -139,7 +139,7 @@ class Queue:
                     heappop(one)
                     self._stale -= 1
                 return one[0][2]
-            self._part()
+            self._split()
         if not skip and self._first is not None:
             return self._first[2]
         best: Entry | None = None
@@ -166,9 +166,9 @@ class Queue:
         return best[2]
 
     def fitting(self, level: int, fits: Callable[[Shape], bool] | None) -> list[Shape]:
-        """The shapes somebody waits for that need no more than this level, and fit."""
+        """The shapes of waiting jobs that need no more than this level, and fit."""
         if self._one is not None:
-            self._part()
+            self._split()
         found: list[Shape] = []
         least = FAR
         empty = 0
@@ -194,8 +194,8 @@ class Queue:
             self._tidy()
         return found
 
-    def _part(self) -> None:
-        """From one heap to one for each shape and group."""
+    def _split(self) -> None:
+        """Split the single heap into one heap for each shape and group."""
         entries, self._one = self._one or [], None
         for entry in entries:
             if entry[2].filed is entry:
@@ -203,22 +203,22 @@ class Queue:
         self._stale = 0
 
     def shapes(self) -> Sequence[Shape]:
-        """The shapes that somebody waits for."""
+        """The shapes of the waiting jobs."""
         if self._one is not None:
-            self._part()
+            self._split()
         return tuple(shape for shape in tuple(self._lanes) if self.groups(shape))
 
     def groups(self, shape: Shape) -> Mapping[Hashable, Heap]:
-        """A shape's heaps by group, each with a waiting job in front; other entries may be stale."""
+        """The heaps of a shape by group. The first entry of each is valid; others may be stale."""
         if self._one is not None:
-            self._part()
+            self._split()
         lane = self._lanes.get(shape)
         if lane is None:
             return {}
         whole = True
         for heap in lane.values():
             if not heap or heap[0][2].filed is not heap[0]:
-                self._peel(heap)
+                self._drop_stale(heap)
                 whole = whole and bool(heap)
         if whole:
             return lane
@@ -234,21 +234,22 @@ class Queue:
         rank: Callable[[JobView], Key] | None = None,
         shapes: Collection[Shape] | None = None,
     ) -> Iterator[ActiveJob]:
-        """Jobs in order, for starting: one that is not started shuts its shape's group.
+        """Jobs in order, for starting. A job that is not started ends the walk over its shape and group.
 
-        Who joins the queue meanwhile comes up in turn, or next if its turn is past. `rank` puts a few numbers
-        that change before the many keys that do not; they are asked for again when a head comes up, so they
-        may only grow while the walk goes on. `shapes` restricts the walk; with one of these two nobody joins.
+        A job that joins the queue during the walk comes at its place in the order, or next if that place is
+        past. `rank` sorts before the keys, by numbers that change during the walk. It is called again when a
+        job comes to the front, so a job's rank may only grow. `shapes` restricts the walk. With `rank` or
+        `shapes` the walk does not look for jobs that join.
         """
         if self._one is not None:
-            self._part()
+            self._split()
         lanes = self._lanes
         rows = (
             [row[2] for row in self._flat]
             if shapes is None
             else [heap for shape in shapes if shape in lanes for heap in lanes[shape].values()]
         )
-        if len(rows) == 1 and shapes is not None:  # one behind the other: nothing to rank
+        if len(rows) == 1 and shapes is not None:  # a single heap: no merging needed
             heap = rows[0]
             last = None
             while True:
@@ -275,32 +276,32 @@ class Queue:
         joined: list[Entry] = []
         self._joined.append(joined)
         try:
-            for place, entry in enumerate(heads, 1):  # it grows as one goes
+            for place, entry in enumerate(heads, 1):  # the loop inserts into it
                 yield entry[2]
                 if entry[2].filed is not entry and (behind := self._behind(entry[2])) is not None:
                     insort(heads, behind, place)
                 if joined:
                     if shapes is None:
-                        self._line_up(heads, place, joined)
+                        self._insert_joined(heads, place, joined)
                     joined.clear()
         finally:
             self._joined = [others for others in self._joined if others is not joined]
 
-    def _line_up(self, heads: list[Entry], place: int, joined: list[Entry]) -> None:
-        """Those who joined and are the first of their heaps take the place of who was, from here on."""
+    def _insert_joined(self, heads: list[Entry], place: int, joined: list[Entry]) -> None:
+        """Replace heads still to come by jobs that joined and are now the first of the same heaps."""
         if self._one is not None:
-            self._part()
+            self._split()
         for new in joined:
             lane = self._lane(new[2])
             heap = self._lanes.get(lane[0], {}).get(lane[1], [])
-            self._peel(heap)
+            self._drop_stale(heap)
             if not heap or heap[0] is not new:
                 continue
             same = (
                 at for at, head in enumerate(heads) if head[2].filed is head and self._lane(head[2]) == lane
             )
             at = next(same, len(heads))
-            if at >= place:  # else one of them was not started
+            if at >= place:  # else a job of this lane was not started, which ends the walk over it
                 del heads[at : at + 1]
                 insort(heads, new, place)
 
@@ -324,23 +325,23 @@ class Queue:
         return job.shape, None if self._group is None else self._group(job)
 
     def _behind(self, job: ActiveJob) -> Entry | None:
-        """Who is the first of its heap now that this one is not, if it is another."""
+        """The job that is now the first of this job's heap; None if there is none, or if it is this job."""
         shape, group = self._lane(job)
         heap = self._lanes.get(shape, {}).get(group, [])
-        self._peel(heap)
+        self._drop_stale(heap)
         return heap[0] if heap and heap[0][2] is not job else None
 
     def picture(self) -> dict[str, tuple[Key, int]]:
-        """Who waits and with which key, for comparing."""
+        """The waiting jobs and their keys, for comparing."""
         return {job.id: (cast("Entry", job.filed)[0], job.seq) for job in self}
 
-    def _peel(self, heap: Heap) -> None:
+    def _drop_stale(self, heap: Heap) -> None:
         while heap and heap[0][2].filed is not heap[0]:
             heappop(heap)
             self._stale -= 1
 
     def _tidy(self) -> None:
-        """Forget heaps that are empty."""
+        """Drop empty heaps."""
         for shape, group, heap, _ in self._flat:
             if not heap:
                 lane = self._lanes[shape]

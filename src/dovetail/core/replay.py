@@ -21,7 +21,7 @@ def replayed(path: str | Path, make: Make) -> Iterator[tuple[Core, Step]]:
     core = Core(header.cluster, make(header), header.seed)
     for old in steps:
         core.number = old.number - 1
-        new = core.handle(old.now, old.events)
+        new = core.handle(old.now, old.events, failure=old.failure)
         if new.actions != old.actions:
             raise ReplayMismatch(
                 f"{path}: step {old.number} at t={old.now / 1e6:g} s gave {new.actions}, the journal has "

@@ -1,9 +1,9 @@
-"""Free capacity, indexed so that the best place is found without a search.
+"""Free capacity, indexed so that the best placement is found without a search.
 
-Nodes of a type are bucketed by how many devices they have wholly free; a bucket is one integer used as a
-bit set of nodes. Best fit is the lowest bucket that is big enough, and its lowest bit. Nodes that are closed
-stand in no bucket. Shapes that ask for more than whole GPUs (a share, CPU, memory, helpers) are placed by a
-scan.
+The nodes of a type are put in buckets by their number of wholly free devices. A bucket is one integer, used
+as a bit set of nodes. Best fit is the lowest bucket that is large enough, and its lowest bit. Closed nodes
+are in no bucket. Shapes that ask for something other than whole GPUs (a share of a GPU, CPU, memory,
+parameter servers) are placed by a scan over the nodes.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from dovetail.model.grant import EMPTY, Spot, Spots, nodes_of, slices_of, slots_
 from dovetail.model.job import Shape
 from dovetail.model.units import WHOLE
 
-FAR = 1 << 62  # a need that no room meets
+FAR = 1 << 62  # above every level: a shape with this need never fits
 
 
 @lru_cache(maxsize=1 << 16)
@@ -40,7 +40,7 @@ def numbers(bits: int) -> Iterator[int]:
 
 
 class Room:
-    """What is free now. Only drafts and events take and give."""
+    """The free capacity. Only drafts and events change it."""
 
     __slots__ = (
         "_bit",
@@ -82,8 +82,8 @@ class Room:
         ]  # of the largest node
         self._home = [(kind, 1 << i, self._buckets[kind]) for i, kind in enumerate(self._kind)]
         self.uniform = len(kinds) == 1  # one type of nodes: the level alone says what may fit
-        # How large the room is, on the scale of `need`: the largest block of free devices on one node; or,
-        # once a node is empty, all devices of such nodes. -1: no node is open.
+        # The free capacity on the scale of `need`: the largest number of free devices on one node or, if some
+        # nodes are empty, the number of devices on all empty nodes. -1: no node is open.
         self.level = -1
         self._relevel()
         self._parts: dict[tuple[int, int], int] = {}  # (node, device) -> milli left
@@ -102,7 +102,7 @@ class Room:
         return self._free[node] if self._open[node] else 0
 
     def free_count(self, node: int) -> int:
-        """How many devices are wholly free there; -1 if the node is closed."""
+        """How many devices of the node are wholly free; -1 if the node is closed."""
         return self._free[node].bit_count() if self._open[node] else -1
 
     def free_cpus(self, node: int) -> int:
@@ -118,7 +118,7 @@ class Room:
         return self._kind[node]
 
     def kinds(self, types: tuple[str, ...]) -> tuple[int, ...]:
-        """The numbers of these types; all for none. In the order asked for."""
+        """The numbers of these types, in the order given; of all types if none is given."""
         known = self._kinds.get(types)
         if known is None:
             names = [kind.name for kind in self.cluster.types]
@@ -132,13 +132,13 @@ class Room:
         return known
 
     def nodes_with(self, free: int, types: tuple[str, ...] = ()) -> Iterator[int]:
-        """Open nodes with at least so many free devices, the fullest first."""
+        """Open nodes with at least `free` free devices, the fullest first."""
         for count in range(free, len(self._buckets[0])):
             for kind in self.kinds(types):
                 yield from numbers(self._buckets[kind][count])
 
     def having(self, kind: int, free: int) -> int:
-        """The open nodes of a type with at least so many free devices, as a bit set."""
+        """The open nodes of a type with at least `free` free devices, as a bit set."""
         nodes = 0
         if self._filled[kind] >> free:
             for bucket in self._buckets[kind][free:]:
@@ -146,7 +146,7 @@ class Room:
         return nodes
 
     def best(self, shape: Shape, avoid: int = 0) -> Spots | None:
-        """The fewest nodes this gang can be on, best fit; None if that is not free now."""
+        """Best fit on the fewest nodes that can hold this gang; None if these are not free now."""
         if shape.plain:
             tasks = shape.tasks
             for kind in self._kinds.get(shape.types) or self.kinds(shape.types):
@@ -168,8 +168,10 @@ class Room:
         return self._general(shape, avoid, split=False)
 
     def need(self, shape: Shape) -> int:
-        """The level below which this shape surely does not fit packed; with one type of nodes, also from
-        which on `may_fit` says yes. What is not whole GPUs may fit at any level, -1 included.
+        """The level below which this shape cannot fit packed.
+
+        With one type of nodes, `may_fit` is true from this level on. A shape that is not whole GPUs may fit
+        at any level, -1 included.
         """
         known = self._needs.get(shape)
         if known is not None:
@@ -185,7 +187,7 @@ class Room:
         return least
 
     def may_fit(self, shape: Shape) -> bool:
-        """Whether it is worth looking for the best place: a quick no for what surely does not fit packed."""
+        """Whether `best` may find a placement: a fast check that is False only if the shape cannot fit."""
         if self.uniform:
             need = self._needs.get(shape)
             return (self.need(shape) if need is None else need) <= self.level
@@ -204,7 +206,7 @@ class Room:
         return False
 
     def anywhere(self, shape: Shape, avoid: int = 0) -> Spots | None:
-        """As few nodes as are to be had now: one if possible, else the emptiest first."""
+        """A placement on as few nodes as possible now: that of `best`, else the emptiest nodes first."""
         packed = self.best(shape, avoid)
         return packed if packed is not None else self._general(shape, avoid, split=True)
 
@@ -213,12 +215,12 @@ class Room:
         return self._fill(shape, nodes)
 
     def ever(self, shape: Shape) -> bool:
-        """Would it fit, were everything free and every node there?"""
+        """Whether the shape fits the empty cluster with all nodes up."""
         empty = Room(self.cluster)
         return empty.anywhere(shape) is not None
 
     def cuts(self, kind: int, tasks: int) -> tuple[int, ...]:
-        """How a gang of single GPUs is dealt over the largest nodes of a type; () if it never fits."""
+        """How a gang of single GPUs is split over the largest nodes of a type; () if it never fits."""
         known = self._cuts.get((kind, tasks))
         if known is None:
             sizes = sorted(
@@ -238,24 +240,37 @@ class Room:
     # -- taking and giving
 
     def take(self, spots: Spots, *, back: bool = False) -> None:
-        """Hold these spots. What is not free cannot be held, nor a closed node, unless it is taken `back`."""
-        for spot in spots:
-            node, devices, share, cpus, memory = spot
-            free = self._free[node]
-            if share == WHOLE and free & devices == devices and (self._open[node] or back):
-                self._move(node, free, free ^ devices)
-            elif not self._take_part(node, devices, share, back):
-                self.give(spots[: spots.index(spot)])
-                raise PlanError(self._overfilled(spot))
-            if cpus or memory:
-                self._cpus[node] -= cpus
-                self._memory[node] -= memory
-                if self._cpus[node] < 0 or self._memory[node] < 0:
-                    self.give(spots[: spots.index(spot) + 1])
+        """Allocate these spots, all or none. PlanError if one is not free, or if its node is closed.
+
+        With `back` (a rollback, or a restored job) spots on closed nodes are allocated too.
+        """
+        taken = 0
+        try:
+            for spot in spots:
+                node, devices, share, cpus, memory = spot
+                free = self._free[node]
+                if node < 0 or devices < 0 or type(spot) is not tuple or (devices and not share):
+                    raise PlanError(f"{spot} is not a valid spot")
+                if (cpus or memory) and not (type(cpus) is type(memory) is int and min(cpus, memory) >= 0):
+                    raise PlanError(f"{spot} is not a valid spot")
+                if share == WHOLE and free & devices == devices and (self._open[node] or back):
+                    self._move(node, free, free ^ devices)
+                elif not self._take_part(node, devices, share, back):
                     raise PlanError(self._overfilled(spot))
+                taken += 1
+                if cpus or memory:
+                    self._cpus[node] -= cpus
+                    self._memory[node] -= memory
+                    if self._cpus[node] < 0 or self._memory[node] < 0:
+                        raise PlanError(self._overfilled(spot))
+        except Exception as error:  # a policy may pass anything as spots: take all of them or none
+            self.give(spots[:taken])
+            if isinstance(error, PlanError):
+                raise
+            raise PlanError(f"{spots!r} are not valid spots: {error}") from error
 
     def grab(self, shape: Shape) -> Spots | None:
-        """Find the best place and hold it: what most starts do, without looking anything up twice."""
+        """`best` and `take` in one, without looking anything up twice: what most starts need."""
         if self.uniform and shape.plain and not shape.types:
             tasks, filled = shape.tasks, self._filled[0]
             fitting = filled >> tasks
@@ -273,7 +288,7 @@ class Room:
                 buckets[count] = left = nodes ^ bit
                 filled |= 1 << after
                 self._filled[0] = filled if left else filled ^ 1 << count
-                if not filled >> count + 1:  # it was one of the largest blocks
+                if not filled >> count + 1:  # it had the most free devices
                     self._relevel()
                 return ((node, picked, WHOLE, 0, 0),)
             if tasks <= self._size[0]:
@@ -284,7 +299,7 @@ class Room:
         return spots
 
     def give(self, spots: Spots) -> None:
-        """Let go of these spots."""
+        """Free these spots."""
         for node, devices, share, cpus, memory in spots:
             if share == WHOLE:
                 free = self._free[node]
@@ -296,7 +311,7 @@ class Room:
                     buckets[before] = left = buckets[before] ^ bit
                     filled = self._filled[kind] | 1 << after
                     self._filled[kind] = filled if left else filled ^ 1 << before
-                    if filled >> after == 1:  # it is one of the largest blocks
+                    if filled >> after == 1:  # it has the most free devices now
                         self._relevel()
                 else:
                     self._free[node] = free | devices
@@ -307,7 +322,7 @@ class Room:
                 self._memory[node] += memory
 
     def close(self, node: int) -> None:
-        """Take no more work there: lost, drained or switched off."""
+        """Place no more jobs on a node: it is lost, drained or powered off."""
         if self._open[node]:
             self._toggle(node)
             self._open[node] = False
@@ -318,7 +333,7 @@ class Room:
             self._open[node] = True
 
     def picture(self) -> tuple[object, ...]:
-        """All of the state, for comparing."""
+        """The whole state, for comparing."""
         return (
             list(self._free),
             [list(b) for b in self._buckets],
@@ -378,10 +393,10 @@ class Room:
     def _by_cuts(self, kind: int, cuts: tuple[int, ...], avoid: int) -> Spots | None:
         buckets, taken = self._buckets[kind], avoid
         spots: list[Spot] = []
-        empty = 0
+        large = 0  # nodes that can hold the largest part
         for count in range(cuts[0], len(buckets)):
-            empty |= buckets[count]
-        if empty.bit_count() < cuts.count(cuts[0]):
+            large |= buckets[count]
+        if large.bit_count() < cuts.count(cuts[0]):
             return None
         for want in cuts:
             for count in range(want, len(buckets)):
@@ -396,10 +411,10 @@ class Room:
         return tuple(spots)
 
     def _general(self, shape: Shape, avoid: int, *, split: bool) -> Spots | None:
-        """Any shape: one node if the empty cluster would have one for it, else the fewest."""
+        """A scan, for any shape: one node if an empty node could hold the gang, else the fewest nodes."""
         for kind in self.kinds(shape.types) if shape.each else range(len(self._buckets)):
             if shape.exclusive and shape.each and self._free_of(kind) < shape.gpus:
-                continue  # however it is laid out
+                continue  # too few free GPUs for any layout
             nodes = [n for n in self._candidates(shape, kind) if not avoid >> n & 1]
             fullest_first = sorted(nodes, key=lambda n: (self._free[n].bit_count(), self._left_on(n), n))
             for node in fullest_first:
@@ -414,7 +429,7 @@ class Room:
         return None
 
     def _free_of(self, kind: int) -> int:
-        """Whole GPUs of a type that nobody holds."""
+        """Wholly free GPUs of a type, on open nodes."""
         return sum(count * nodes.bit_count() for count, nodes in enumerate(self._buckets[kind]) if count)
 
     def _candidates(self, shape: Shape, kind: int) -> Iterator[int]:
@@ -427,25 +442,25 @@ class Room:
                 yield node
 
     def _left_on(self, node: int) -> int:
-        """Milli-GPUs left on devices already in part use: prefer what is nearly full."""
+        """Milli-GPUs left on partly used devices of a node. Nodes with less left are filled first."""
         gpus = self.cluster.nodes[node].gpus
         return sum(self._parts.get((node, device), 0) for device in range(gpus)) if self._parts else 0
 
     def _capacity(self, shape: Shape, node: int) -> int:
-        """Tasks an empty node would hold."""
+        """The number of tasks that the node could hold if it were empty."""
         machine = self.cluster.nodes[node]
         if not shape.each:
             by_gpu = shape.tasks
         elif shape.slice:
             by_gpu = machine.gpus * slices_of(shape.slice) // shape.each if machine.type.sliceable else 0
         else:
-            by_gpu = machine.gpus // shape.each  # a job's shares are of devices of their own
+            by_gpu = machine.gpus // shape.each  # two shares of one job are on two devices
         by_cpu = machine.cpus // shape.cpus if shape.cpus else by_gpu
         by_memory = machine.memory // shape.memory if shape.memory else by_gpu
         return min(by_gpu, by_cpu, by_memory)
 
     def _tasks_now(self, shape: Shape, node: int) -> int:
-        """Tasks that would find room on a node now."""
+        """The number of tasks that fit on the node now."""
         count = min(
             shape.tasks,
             self._cpus[node] // shape.cpus if shape.cpus else shape.tasks,
@@ -488,7 +503,7 @@ class Room:
         return None
 
     def _devices(self, shape: Shape, node: int, count: int) -> tuple[list[Spot], int]:
-        """Devices for up to `count` tasks on a node, and for how many there are."""
+        """Devices for up to `count` tasks on a node, and the number of tasks that they are for."""
         if count <= 0:
             return [], 0
         if not shape.each:
@@ -525,7 +540,7 @@ class Room:
         return found[: count * each], count
 
     def _with_roles(self, shape: Shape, spots: Spots, avoid: int) -> Spots | None:
-        """Helpers beside the tasks: on the same nodes if there is CPU, else where there is most."""
+        """Add helpers (parameter servers): on the job's nodes if they fit, else where most CPU is free."""
         if not shape.roles:
             return spots
         cpus, memory = list(self._cpus), list(self._memory)

@@ -1,133 +1,107 @@
-"""The core's whole state as plain values, so that a plane need not replay its life to wake up.
+"""Snapshots: a core's record as JSON, so that a plane need not replay its whole journal when it starts.
 
-A snapshot taken and loaded again has the same future: that is what the property tests ask of it. Loaded under
-another policy or on another cluster it keeps every job and what it has received; what only the old policy
-understood (memory, stages, calendar) is left behind, and a job whose devices are gone waits again.
+A core that is restored from a snapshot takes the same steps as the original. Under another policy or on
+another cluster, a snapshot keeps every job and the service it has received. What only the old policy
+understood (memory, stages, calendar) is dropped. A job waits again if its devices no longer exist.
 """
 
 from __future__ import annotations
 
-import base64
-import pickle
 from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any, cast
 
-from dovetail.core.active import ActiveJob
+from dovetail.core.active import RUNNING, WAITING, Phase
 from dovetail.core.core import Core
-from dovetail.core.journal import job_from_json, job_to_json
+from dovetail.core.journal import action_from_json, action_to_json, job_from_json, job_to_json
+from dovetail.core.memory import from_plain, to_plain
+from dovetail.core.record import JobRecord, Promises, Record, hold, job_of, rebuilt, recorded
 from dovetail.model.action import Stop
 from dovetail.model.cluster import Cluster
-from dovetail.model.errors import PlanError
+from dovetail.model.errors import JournalError, PlanError
 from dovetail.model.grant import FULL, Spots, Terms
 from dovetail.model.view import Policy, Reservation
 
-VERSION = 1
-
-# What `ActiveJob` adds up or is told, beside its grant; the rest is worked out again.
-SUMS = (
-    "held",
-    "since",
-    "live_at",
-    "service",
-    "executed",
-    "done",
-    "rate",
-    "started_at",
-    "waiting_since",
-    "turn",
-    "epoch",
-    "fails",
-    "first_start",
-    "forgiven",
-    "priority",
-    "promise",
-    "stage",
-    "stops",
-    "turned_at",
-)
+VERSION = 2
 
 
 def snapshot(core: Core) -> dict[str, Any]:
     """All that is needed to go on from here, as JSON holds it. Taken between two calls of `handle`."""
-    rests = core._rests
-    return {
-        "version": VERSION,
-        "now": core.now,
-        "number": core.number,
-        "seq": core._seq,
-        "turns": core._turns,
-        "moved": core.moved,
-        "review_at": core._review_at,
-        "round_due": core._round_due,
-        "clocked": core._clocked,
-        "alarm": core.alarm,
-        "rests": rests if isinstance(rests, bool) else rests.id,
-        "decisions": core.decisions,
-        "welcomes": core._welcomes,
-        "memory": None if core.memory is None else base64.b64encode(pickle.dumps(core.memory)).decode(),
-        "nodes": [node.name for node in core.cluster.nodes],
-        "calendar": {job: [r.start, r.end, r.nodes] for job, r in core.calendar.items()},
-        "holds": {owner: [spots, until] for owner, (spots, until) in core.holds.items()},
-        "prices": list(core.prices.items()),
-        "releasing": core._handover.held.copy(),
-        "closed": list(core._closed.items()),
-        "heirs": {other: [job.id for job in heirs] for other, heirs in core._handover.heirs.items()},
-        "arrived": [job.id for job in core.arrived],
-        "running": list(core.running),
-        "jobs": [_job_to_json(job) for job in core.jobs.values()],
-    }
-
-
-def _job_to_json(job: ActiveJob) -> dict[str, Any]:
-    return {
-        "spec": job_to_json(job.spec),
-        "seq": job.seq,
-        "spots": job.spots,
-        "terms": None if job.terms == FULL else asdict(job.terms),
-        "awaiting": None if job.awaiting is None else sorted(job.awaiting),
-        "timer": None if job.timer is None else job.timer[0],
-        "sums": [getattr(job, name) for name in SUMS],
-    }
+    return to_json(recorded(core))
 
 
 def restored(taken: Mapping[str, Any], cluster: Cluster, policy: Policy, seed: int = 0) -> Core:
     """A core that goes on where the snapshot was taken, under the same policy on the same cluster."""
-    core = Core(cluster, policy, seed)
-    core.now, core.number, core._seq, core.moved = (taken[k] for k in ("now", "number", "seq", "moved"))
-    core._review_at, core._round_due = taken["review_at"], taken["round_due"]
-    core.memory = None if taken["memory"] is None else pickle.loads(base64.b64decode(taken["memory"]))
-    core.calendar = {
-        job: Reservation(start, end, tuple((node, devices) for node, devices in nodes))
-        for job, (start, end, nodes) in taken["calendar"].items()
+    return rebuilt(Core(cluster, policy, seed), from_json(taken))
+
+
+# -- JSON
+
+
+def to_json(record: Record) -> dict[str, Any]:
+    """A record as JSON holds it."""
+    plain = {name: getattr(record, name) for name in Record.__slots__}
+    return plain | {
+        "version": VERSION,
+        "memory": to_plain(record.memory),
+        "jobs": [_job_to_json(job) for job in record.jobs],
+        "calendar": {job: [r.start, r.end, r.nodes] for job, r in record.calendar.items()},
+        "prices": list(record.prices.items()),
+        "closed": list(record.closed.items()),
+        "unreported": [action_to_json(action) for action in record.unreported],
+        "promises": asdict(record.promises),
     }
-    core.holds = {owner: (_spots(spots), until) for owner, (spots, until) in taken["holds"].items()}
-    core.prices = dict(taken["prices"])
-    core._closed = dict(taken["closed"])
-    core._handover.held = {job: _spots(spots) for job, spots in taken["releasing"].items()}
-    for spots, _ in core.holds.values():
-        core.room.take(spots)
-    jobs = {read["spec"]["id"]: _job_from_json(core, read) for read in taken["jobs"]}
-    core.jobs = jobs
-    for job_id in taken["running"]:
-        _hold(core, jobs[job_id])
-    timers = {read["spec"]["id"]: read["timer"] for read in taken["jobs"]}
-    for job in jobs.values():
-        if job.spots is None:
-            core.queue.push(job, core.now)
-        if (at := timers[job.id]) is not None:
-            core._timers.set(job, at)
-    for other, heirs in taken["heirs"].items():
-        core._handover.heirs[other] = [jobs[job] for job in heirs if job in jobs]
-    rests = taken["rests"]
-    core._rests = rests if isinstance(rests, bool) else jobs.get(rests, False)
-    core._clocked, core.alarm = taken["clocked"], taken["alarm"]
-    core.decisions, core._welcomes = taken["decisions"], taken["welcomes"]
-    core.arrived = [jobs[job] for job in taken["arrived"] if job in jobs]
-    for node in core._closed:
-        core.room.close(node)
-    core._turns = taken["turns"]
-    return core
+
+
+def from_json(taken: Mapping[str, Any]) -> Record:
+    """The record that was written so."""
+    if taken.get("version") != VERSION:
+        raise JournalError(f"a snapshot of version {taken.get('version')}; this release reads {VERSION}")
+    named = {name: taken[name] for name in Record.__slots__}
+    return Record(
+        **named
+        | {
+            "memory": from_plain(taken["memory"]),
+            "jobs": [_job_from_json(read) for read in taken["jobs"]],
+            "stopping": {job: _spots(spots) for job, spots in taken["stopping"].items()},
+            "calendar": {
+                job: Reservation(start, end, tuple((node, devices) for node, devices in nodes))
+                for job, (start, end, nodes) in taken["calendar"].items()
+            },
+            "holds": {owner: (_spots(spots), until) for owner, (spots, until) in taken["holds"].items()},
+            "prices": dict(taken["prices"]),
+            "closed": dict(taken["closed"]),
+            "unreported": [action_from_json(action) for action in taken["unreported"]],
+            "promises": Promises(**taken["promises"]),
+        }
+    )
+
+
+def _job_to_json(job: JobRecord) -> dict[str, Any]:
+    terms = job.state["terms"]
+    return {
+        "spec": job_to_json(job.spec),
+        "seq": job.seq,
+        "state": job.state | {"terms": None if terms == FULL else asdict(terms)},
+        "awaiting": None if job.awaiting is None else sorted(job.awaiting),
+        "timer": job.timer,
+    }
+
+
+def _job_from_json(read: Mapping[str, Any]) -> JobRecord:
+    state = dict(read["state"])
+    state["phase"] = Phase(state["phase"])
+    state["terms"] = FULL if state["terms"] is None else Terms(**state["terms"])
+    state["spots"] = None if state["spots"] is None else _spots(state["spots"])
+    awaiting = None if read["awaiting"] is None else frozenset(read["awaiting"])
+    return JobRecord(job_from_json(read["spec"]), read["seq"], state, awaiting, read["timer"])
+
+
+def _spots(read: Any) -> Spots:
+    return tuple(cast("tuple[int, int, int, int, int]", tuple(spot)) for spot in read)
+
+
+# -- another policy, another cluster
 
 
 def moved_to(
@@ -137,67 +111,73 @@ def moved_to(
     seed: int = 0,
     held: Mapping[str, Spots] | None = None,
 ) -> tuple[Core, list[Stop]]:
-    """The same jobs under another policy or on another cluster, and who has to stop for it.
+    """`moved`, from a snapshot."""
+    return moved(from_json(taken), cluster, policy, seed, held)
 
-    Nodes are known by their names. Jobs on nodes that are gone wait again, as do gangs that are not whole,
-    which only their own policy knows how to complete. A job that the new cluster could never hold is left
-    out; whoever asked for the change learns that by comparing. `held` tells what of the new cluster attempts
-    still have in their hands: who does not go on there keeps it until it has stopped.
+
+def moved(
+    record: Record,
+    cluster: Cluster,
+    policy: Policy,
+    seed: int = 0,
+    held: Mapping[str, Spots] | None = None,
+) -> tuple[Core, list[Stop]]:
+    """The same jobs under another policy or on another cluster, and the jobs that have to stop for it.
+
+    Nodes are known by their names. A job on a node that is gone waits again, and so does a gang that is not
+    whole, which only its own policy knows how to complete. A job that the new cluster could never hold is
+    left out; the caller learns that by comparing. `held` tells what attempts still hold on the new cluster: a
+    job that does not go on there keeps it until it has stopped.
     """
-    stops: list[Stop] = []
-    core = Core(cluster, policy, seed)
-    core.now, core.number, core._seq = taken["now"], taken["number"], taken["seq"]
-    names: list[str] = taken["nodes"]
-    place = {old: cluster.number.get(name) for old, name in enumerate(names)}
+    number = {old: cluster.number.get(name) for old, name in enumerate(record.nodes)}
 
-    def there(spots: Spots) -> Spots | None:
+    def on_new(spots: Spots) -> Spots | None:
         """The same devices of the same nodes, if they are still there."""
-        if any(place.get(spot[0]) is None for spot in spots):
+        if any(number.get(spot[0]) is None for spot in spots):
             return None
-        found = tuple((cast("int", place[spot[0]]), *spot[1:]) for spot in spots)
+        found = tuple((cast("int", number[spot[0]]), *spot[1:]) for spot in spots)
         fits = all(spot[1] < 1 << cluster.nodes[spot[0]].gpus for spot in found)
         return found if fits else None
 
-    for old, why in taken["closed"]:
-        if (node := place.get(old)) is not None:
-            core._closed[node] = why
-    core._handover.held = {
-        job: spots for job, read in taken["releasing"].items() if (spots := there(_spots(read))) is not None
-    }
-    jobs = {read["spec"]["id"]: _job_from_json(core, read) for read in taken["jobs"]}
-    core.jobs = {job.id: job for job in jobs.values() if core.room.ever(job.shape)}
-    for job_id in taken["running"]:
+    core = Core(cluster, policy, seed)
+    core.now, core.number, core.seq = record.now, record.number, record.seq
+    core.unreported = list(record.unreported)
+    core.closed = {new: why for old, why in record.closed.items() if (new := number.get(old)) is not None}
+    stopping = core.stopping.held
+    stopping.update({job: s for job, spots in record.stopping.items() if (s := on_new(spots)) is not None})
+    for kept in record.jobs:
+        if core.room.ever(kept.spec.shape):
+            kept.timer = None
+            kept.state |= {"stage": 0, "forgiven": 0, "stage_since": kept.spec.arrived_at}
+            core.jobs[kept.spec.id] = job_of(core, kept)
+    stops: list[Stop] = []
+    for job_id in record.running:
         job = core.jobs.get(job_id)
         if job is None or job.spots is None:
             continue
-        job.stage, job.forgiven, job.turned_at = 0, 0, job.spec.arrived_at
-        spots = there(job.spots)
+        spots = on_new(job.spots)
         whole = job.held >= job.shape.load
-        if job.awaiting is None and spots is not None and whole and _fits(core, spots):
+        if job.phase is RUNNING and spots is not None and whole and _fits(core, spots):
             job.spots = spots
-            _hold(core, job)
-            if core._order.until is not None:
-                core._arm(job)
+            hold(core, job)
+            if core.order.until is not None:
+                core.arm(job)
             continue
-        if job.awaiting is None:  # it starts anew once it has left
-            core._handover.held[job.id] = spots or ()
+        if job.phase is RUNNING:  # it starts again once it has stopped
+            stopping[job.id] = spots or ()
             job.stops += 1
             stops.append(Stop(job.id, job.epoch, "moved"))
         job.end(core.now)
         job.awaiting = None
     for job in core.jobs.values():
-        if job.spots is None:
-            job.stage, job.forgiven, job.turned_at = 0, 0, job.spec.arrived_at
-            core.queue.push(job, core.now)
-            core.arrived.append(job)
-            if core._order.turns_waiting:
-                core._arm(job)
-    core._handover.held |= {job: spots for job, spots in (held or {}).items() if job not in core.running}
-    for node in core._closed:
+        if job.phase is WAITING:
+            core.enqueue(job)
+    stopping.update({job: spots for job, spots in (held or {}).items() if job not in core.running})
+    for node in core.closed:
         core.room.close(node)
-    core._turns = taken["turns"]
-    core.moved = True
-    core.alarm = core._next_alarm()
+    core.starts = record.starts
+    core.changed = True
+    core.attention.set_alarm()
     return core, stops
 
 
@@ -208,26 +188,3 @@ def _fits(core: Core, spots: Spots) -> bool:
         return False
     core.room.give(spots)
     return True
-
-
-def _hold(core: Core, job: ActiveJob) -> None:
-    """Put it where it was, in the order in which it came there."""
-    turn = job.turn
-    core.room.take(cast("Spots", job.spots))
-    core.enter(job)
-    job.turn = turn
-
-
-def _job_from_json(core: Core, read: Mapping[str, Any]) -> ActiveJob:
-    spec = job_from_json(read["spec"])
-    job = ActiveJob(spec, read["seq"], core.room.need(spec.shape))
-    job.spots = None if read["spots"] is None else _spots(read["spots"])
-    job.terms = FULL if read["terms"] is None else Terms(**read["terms"])
-    job.awaiting = None if read["awaiting"] is None else set(read["awaiting"])
-    for name, value in zip(SUMS, read["sums"], strict=True):
-        setattr(job, name, value)
-    return job
-
-
-def _spots(read: Any) -> Spots:
-    return tuple(cast("tuple[int, int, int, int, int]", tuple(spot)) for spot in read)

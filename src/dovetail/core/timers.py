@@ -1,8 +1,8 @@
-"""Moments known beforehand, in bins: a job's place changes then, if it still runs as it does now.
+"""Timers of jobs, in bins: when a job changes its place in the order if it goes on as it does now.
 
-Most jobs end before their moment comes. A heap of all would sort each in and out again; here one is put on
-the pile of its minute (or round), and only what is still true when that comes is put in order. An entry is
-valid while `job.timer is entry`.
+Most jobs end before their timer fires. One heap would sort every timer in and out again. Here a timer is
+appended to the bin of its minute (or round), and only the timers that are still valid when their bin is
+opened are sorted. A timer is valid while `job.timer is timer`.
 """
 
 from __future__ import annotations
@@ -13,23 +13,23 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from dovetail.core.active import ActiveJob
 
-Timer = tuple[int, int, "ActiveJob"]  # when, its number, the job
+Timer = tuple[int, int, "ActiveJob"]  # time, submission number, job
 
 
 class Timers:
-    """Whose moment comes next."""
+    """The timers of all jobs, at most one for each; `first` is the next to fire."""
 
     __slots__ = ("_bins", "_line", "_near", "_open", "_width")
 
     def __init__(self, width: int) -> None:
         self._width = width
-        self._near: list[Timer] = []  # a heap: all bins up to the one that is open
-        self._open = -1
+        self._near: list[Timer] = []  # a heap: the timers of all bins up to `_open`
+        self._open = -1  # the last bin that was opened
         self._bins: dict[int, list[Timer]] = {}
-        self._line: list[int] = []  # their numbers, a heap
+        self._line: list[int] = []  # the numbers of the bins, a heap
 
     def set(self, job: ActiveJob, at: int) -> None:
-        """Its moment is then, and no other."""
+        """Set the job's timer; one that was set before becomes invalid."""
         job.timer = timer = (at, job.seq, job)
         number = at // self._width
         if number <= self._open:
@@ -43,7 +43,7 @@ class Timers:
             pile.append(timer)
 
     def first(self) -> int | None:
-        """The next moment that is still true."""
+        """The time of the next valid timer; None if there is none."""
         near = self._near
         while True:
             while near:
@@ -57,5 +57,5 @@ class Timers:
             heapify(near)
 
     def pop(self) -> Timer:
-        """The one that `first` told of."""
+        """Remove and return the timer that `first` found."""
         return heappop(self._near)

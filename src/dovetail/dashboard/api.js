@@ -1,7 +1,7 @@
 /**
  * All traffic with the plane. The token goes into a header, never into an address or a cookie; streams are
- * read with `fetch`, because an EventSource cannot send a header. An answer that is no success is thrown as
- * `Problem`, whose message is one line that can be shown as it is.
+ * read with `fetch`, because an EventSource cannot send a header. An answer other than a success is
+ * thrown as `Problem`; its message is one line that can be shown to the user.
  */
 
 const BASE = "/api/v1";
@@ -33,7 +33,7 @@ let token = "";
 let refused = () => {};
 
 /**
- * For session.js: which token to send from now on, and what to do when the plane does not take it any more.
+ * For session.js: the token to send from now on, and what to do when the plane refuses it.
  * @param {string} value
  * @param {() => void} [onRefused]
  */
@@ -189,18 +189,18 @@ export async function download(path, params, name, accept = "*/*") {
 
 const FIRST_PAUSE = 1_500; // ms before the first try to come back
 const LONGEST_PAUSE = 30_000;
-const SILENCE = 90_000; // ms without a byte after which a connection counts as dead; the plane speaks oftener
-const HIDDEN = 60_000; // ms in the background after which a tab gives its connection back
+const SILENCE = 90_000; // ms without a byte after which a connection counts as dead; the plane sends more often
+const HIDDEN = 60_000; // ms in the background after which a tab closes its connection
 
 /**
  * Server-sent events, with the token and Last-Event-ID. A named event is given as parsed JSON to the function
  * of its name; an unnamed one as text to `message`, with its id. A stream that breaks is opened again, soon
- * at first, then after longer and longer pauses. A browser has six connections to a plane for all its tabs: a
- * tab in the background gives its own back and comes again when it is looked at.
+ * at first, then after longer and longer pauses. A browser has six connections to a plane for all its tabs, so a
+ * tab in the background closes its connection and opens it again when it is shown.
  *
- * `on.open()` at each connection; `on.closed(problem)` when one is gone, before the next try; a refusal that
- * trying again would not change (403, 404, 422) ends the stream, with `final` as the second argument.
- * `on.lost()` means that events were missed: look again.
+ * `on.open()` at each connection; `on.closed(problem)` when one has closed, before the next try; a refusal that
+ * a retry would not change (403, 404, 422) ends the stream, with `final` as the second argument.
+ * `on.lost()` means that events were missed: load again.
  * @param {string} path
  * @param {Params | null | undefined} params
  * @param {Record<string, ((data: any, idOrFinal?: any) => void) | undefined>} on
@@ -235,7 +235,7 @@ export function stream(path, params, on) {
       on.open?.(null);
       await read(answer, mine, tell, () => (pause = FIRST_PAUSE));
     } catch (error) {
-      const broke = { title: "The connection to the plane broke." };
+      const broke = { title: "The connection to the plane was lost." };
       problem = error instanceof Problem ? error : mine.signal.aborted ? null : new Problem(0, broke);
     }
     if (over || current !== mine) return;
@@ -315,7 +315,7 @@ function take(line, fields, tell) {
     return;
   }
   const colon = line.indexOf(":");
-  if (colon === 0) return; // a comment: a sign of life
+  if (colon === 0) return; // a comment: it keeps the connection alive
   const name = colon < 0 ? line : line.slice(0, colon);
   const value = colon < 0 ? "" : line.slice(colon + (line[colon + 1] === " " ? 2 : 1));
   if (name === "data") fields.data.push(value);

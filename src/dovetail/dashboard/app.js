@@ -1,17 +1,17 @@
 /**
- * The frame around the pages: where one is (hash routes), the navigation, the account's menu. A page is
- * loaded when it is first gone to; its module exports a component of the name in the table below.
+ * The frame around the pages: the current address (hash routes), the navigation, the account's menu. A page is
+ * loaded on the first visit; its module exports a component of the name in the table below.
  */
 
 import { h, render } from "preact";
 import { ago, when } from "./format.js";
-import { Button, html, Loading, Note, Page, Select, useEffect, useRef, useState } from "./parts.js";
+import { Button, html, Loading, Note, Page, Select, useEffect, useRef, useState } from "./components.js";
 import { may, planeNow, resume, useSession } from "./session.js";
 import { SignInPage } from "./pages/signin.js";
 
 /** @typedef {{path: string[], query: URLSearchParams}} Route */
 
-// First word of the path, with or without a second: where the page is, and what it is called there.
+// By the first word of the path, with or without a second word: the module of the page, and its component.
 // The second word is given to the page as `id`.
 /** @type {Record<string, {load: () => Promise<any>, name: string}>} */
 const PAGES = {
@@ -24,7 +24,7 @@ const PAGES = {
   "lab/": { load: () => import("./pages/lab.js"), name: "LabPage" },
 };
 
-// --- where one is --------------------------------------------------------------------------------------
+// --- the address ---------------------------------------------------------------------------------------
 
 /** @returns {Route} */
 function route() {
@@ -32,7 +32,7 @@ function route() {
   return { path: path.split("/").filter(Boolean).map(plain), query: new URLSearchParams(query) };
 }
 
-/** @param {string} word of an address, which anybody may have typed */
+/** @param {string} word of an address, which may have been typed by hand */
 function plain(word) {
   try {
     return decodeURIComponent(word);
@@ -42,7 +42,7 @@ function plain(word) {
 }
 
 /**
- * Navigate: `go("#/jobs/k3v9q2")`; `replace` leaves no step to go back to, for filters.
+ * Navigate: `go("#/jobs/k3v9q2")`; `replace` adds no entry to the browser's history, for filters.
  * @param {string} hash
  * @param {{replace?: boolean}} [how]
  */
@@ -58,7 +58,7 @@ export function go(hash, { replace = false } = {}) {
 }
 
 /**
- * Where one is: `path` by its words, `query` as URLSearchParams.
+ * The current address: `path` by its words, `query` as URLSearchParams.
  * @returns {Route}
  */
 export function useRoute() {
@@ -119,9 +119,9 @@ function Navigation({ path, me }) {
 }
 
 /** @type {[string, string][]} */
-const THEMES = [["system", "As the system"], ["light", "Light"], ["dark", "Dark"]];
+const THEMES = [["system", "System"], ["light", "Light"], ["dark", "Dark"]];
 
-/** The switch between light and dark; what is chosen stays on this device. */
+/** The switch between light and dark; the choice is stored on this device. */
 export function Theme() {
   const [theme, set] = useState(document.documentElement.dataset.theme || "system");
   /** @param {string} chosen */
@@ -171,7 +171,7 @@ function Account({ me }) {
         <dt>User</dt><dd>${me.user}</dd>
         <dt>Role</dt><dd>${me.role}</dd>
         ${me.tenant && html`<dt>Tenant</dt><dd>${me.tenant}</dd>`}
-        ${ends && html`<dt>Token ends</dt><dd title=${when(ends)}>${ago(ends, planeNow())}</dd>`}
+        ${ends && html`<dt>Token expires</dt><dd title=${when(ends)}>${ago(ends, planeNow())}</dd>`}
         <dt>Plane</dt><dd>${plane.filter(Boolean).join(", ")}</dd>
       </dl>
       <${Theme} />

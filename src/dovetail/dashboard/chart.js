@@ -1,7 +1,7 @@
-/** Lines, steps and stacks over time, drawn by uPlot (loaded with the first); a table says the same. */
+/** Lines, steps and stacks over time, drawn by uPlot (loaded with the first chart), and as a table. */
 
 import { duration, number, when } from "./format.js";
-import { Empty, html, useEffect, useLayoutEffect, useMemo, useRef, useState } from "./parts.js";
+import { Empty, html, useEffect, useLayoutEffect, useMemo, useRef, useState } from "./components.js";
 
 const MOST_ROWS = 48; // of the table
 const EPOCH = 1e8; // a first moment above this is a date (seconds since 1970), below it a span

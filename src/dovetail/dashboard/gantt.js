@@ -1,11 +1,11 @@
 /**
- * Who had what when: one row for each device (or job), one bar for each stretch of time.
+ * A Gantt chart: one row for each device (or job), one bar for each time span.
  *
  * The bars are drawn once and a clip moves over them, so that a picture that grows with time costs one
- * attribute a frame. Those who do not see it get the same as sentences, row by row.
+ * attribute a frame. Screen readers get the same as sentences, row by row.
  */
 
-import { html, useEffect, useMemo, useRef, useState } from "./parts.js";
+import { html, useEffect, useMemo, useRef, useState } from "./components.js";
 
 /**
  * @typedef {object} Bar
@@ -70,7 +70,7 @@ export function useWidth(start) {
  * @param {number} [props.height]     of the whole picture, in pixels
  * @param {string} [props.title]      what it is a picture of
  */
-export function Gantt({ rows, bars, until, now, unit = "", height, title = "Who had what when" }) {
+export function Gantt({ rows, bars, until, now, unit = "", height, title = "Schedule" }) {
   const [ref, width] = useWidth(640);
   const [id] = useState(() => `gantt-${++made}`);
   const time = typeof unit === "function" ? unit : (/** @type {number} */ t) =>

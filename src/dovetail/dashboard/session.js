@@ -1,5 +1,5 @@
 /**
- * Who is signed in. The token is kept in the tab (sessionStorage) or, if asked, on the device (localStorage);
+ * The user who is signed in. The token is kept in the tab (sessionStorage) or, if asked, on the device (localStorage);
  * `#token=…` in the address signs in, for links that `dovetail up` prints, and is wiped at once.
  */
 
@@ -26,7 +26,7 @@ const ROLES = ["viewer", "user", "admin"];
 
 /**
  * @typedef {object} Session
- * @property {Me | null} me null while nobody is signed in
+ * @property {Me | null} me null while no user is signed in
  * @property {boolean} loading a kept token is being tried
  * @property {string} problem why there is no `me`, in one line; "" if there is nothing to say
  */
@@ -51,10 +51,10 @@ export function planeNow() {
 /**
  * @param {string} token
  * @param {boolean} [keep] on this device, not only in this tab
- * @returns {Promise<Me>} throws Problem if the plane does not take it
+ * @returns {Promise<Me>} throws Problem if the plane refuses the token
  */
 export async function signIn(token, keep = false) {
-  setToken(token, () => signOut("This token opens nothing any more; sign in with another."));
+  setToken(token, () => signOut("This token is no longer valid; sign in with another."));
   const asked = Date.now();
   /** @type {Me} */
   let me;
@@ -76,7 +76,7 @@ export async function signIn(token, keep = false) {
 /** @param {string} [problem] */
 export function signOut(problem = "") {
   setToken("");
-  sessionStorage.clear(); // drafts too: the next one here may be somebody else
+  sessionStorage.clear(); // drafts too: the next user of this tab may be another person
   localStorage.removeItem(KEY);
   become({ me: null, loading: false, problem });
 }

@@ -1,6 +1,6 @@
 /**
  * Which theme: as the system has it, light or dark. A plain script that runs before the first paint, so that
- * nobody who chose dark is blinded on the way in; the switch in the menu writes the same place.
+ * a dark page never flashes white while it loads; the switch in the menu writes the same setting.
  */
 (() => {
   const chosen = localStorage.getItem("dovetail.theme");

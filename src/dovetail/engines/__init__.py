@@ -1,1 +1,1 @@
-"""What runs the jobs: this machine by default. An engine translates; it decides nothing."""
+"""Engines run the jobs; the local engine runs them on this machine. An engine decides nothing."""

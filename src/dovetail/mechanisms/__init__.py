@@ -1,1 +1,1 @@
-"""Small parts that schedulers are made of; each answers one question."""
+"""The parts that policies are made of, in packages by what they decide."""

@@ -1,1 +1,1 @@
-"""The words of the field as values: everything else is written in them."""
+"""The values that everything else is written in: jobs, clusters, grants, events, actions, views."""

@@ -1,4 +1,4 @@
-"""Orders from the core to whatever runs the jobs. An engine performs them idempotently by job and epoch."""
+"""Orders from the core to the engine that runs the jobs. They are idempotent by job and epoch."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dovetail.model.grant import Spots, Terms
 
 
 class Start(NamedTuple):
-    """Run this job on these spots: every one of them is free by now."""
+    """Start this job on these spots, all of which are free."""
 
     job: str
     epoch: int
@@ -17,7 +17,7 @@ class Start(NamedTuple):
 
 
 class Stop(NamedTuple):
-    """Save what can be saved and let go; answered by `stopped`."""
+    """Checkpoint the job if it can, and stop it; answered by the event STOPPED."""
 
     job: str
     epoch: int
@@ -25,7 +25,7 @@ class Stop(NamedTuple):
 
 
 class Resize(NamedTuple):
-    """Go on with these spots and terms; answered by `resized` once what was given up is free."""
+    """Continue the job on these spots and terms; answered by RESIZED once the devices given up are free."""
 
     job: str
     epoch: int
@@ -34,7 +34,7 @@ class Resize(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """A word to the user: refused, accepted (by when it will be done), demoted (to which priority)."""
+    """A decision for the user: refused, accepted (value: finished by then), demoted (value: new priority)."""
 
     job: str
     answer: str
@@ -50,7 +50,7 @@ class SetPower(NamedTuple):
 
 
 class Rent(NamedTuple):
-    """Take a node from a provider or another owner, or give it back."""
+    """Rent a node from a provider or another owner, or give it back."""
 
     node: str
     keep: bool

@@ -1,4 +1,4 @@
-"""Chance that can be replayed: seeded by the run and the number of the decision."""
+"""Random numbers that a replay repeats: seeded by the run and the number of the decision."""
 
 from __future__ import annotations
 
@@ -19,5 +19,5 @@ def chance(view: Numbered) -> Random:
 
 
 def seeded(seed: int) -> Random:
-    """A source that the run's seed alone determines, for whoever keeps count of what it drew."""
+    """A source that depends on the run's seed alone, for a policy that counts its draws."""
     return Random(seed)

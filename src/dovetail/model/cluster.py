@@ -1,6 +1,7 @@
-"""What there is to give out: nodes with their devices, and the tenants who share them.
+"""A cluster: nodes with their devices, the links between them, and the tenants that share them.
 
-A cluster is a value. What changes while it runs (a node lost, drained, powered down) is state of the core.
+A cluster is a constant value. What changes at run time (a node lost, drained, powered off) is state of the
+core.
 """
 
 from __future__ import annotations
@@ -15,8 +16,8 @@ from dovetail.model.units import BOUNDLESS, GIB
 
 MOST_DEVICES = 64
 
-# Where a slice may begin, and how many of the device's eight memory slots it covers, on GPUs that can be
-# cut (NVIDIA's MIG on A100 and H100): the driver takes these places and no others.
+# NVIDIA's MIG on A100 and H100: how many of the device's eight memory slots a slice covers, and the slots at
+# which it may begin. The driver accepts no others.
 SLICES: Mapping[str, tuple[int, tuple[int, ...]]] = {
     "1g": (1, (0, 1, 2, 3, 4, 5, 6)),
     "2g": (2, (0, 2, 4)),
@@ -32,7 +33,7 @@ class GpuType:
 
     name: str = "gpu"
     memory: int = 16 * GIB
-    speed: float = 1.0  # against the reference, for a job that says nothing of this type
+    speed: float = 1.0  # relative to the reference, for a job without a profile for this type
     sliceable: bool = False
 
 
@@ -54,7 +55,7 @@ KNOWN_TYPES: Mapping[str, GpuType] = {
 
 @dataclass(frozen=True, slots=True)
 class Links:
-    """Bytes a second between two devices, by the nearest thing they share."""
+    """Bytes a second between two devices, by the nearest level of the topology that they share."""
 
     nvlink: float = 600e9
     socket: float = 32e9
@@ -75,10 +76,10 @@ class Node:
     sockets: int = 1
     nvlink: int = 0  # devices in each NVLink group; 0: none
     rack: str = ""
-    price: float = 0.0  # a hour
+    price: float = 0.0  # an hour
     spot: bool = False
     idle_watts: float = 0.0
-    gpu_watts: float = 0.0  # more, for each device in use
+    gpu_watts: float = 0.0  # in addition, for each device in use
     partitions: frozenset[str] = frozenset()
 
     def __post_init__(self) -> None:
@@ -95,14 +96,14 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class Tenant:
-    """Somebody with a claim: a team, a virtual cluster, a queue. Teams may stand in a tree."""
+    """A team, a virtual cluster or a queue with a share of the cluster. Tenants may form a tree."""
 
     name: str
     parent: str = ""
     weight: float = 1.0
-    quota: int | None = None  # GPUs it may count on
+    quota: int | None = None  # GPUs that are guaranteed to it
     borrow: int | None = None  # how far beyond its quota; None: as far as there is room
-    limit: int | None = None  # GPUs it never holds more than, whatever the policy
+    limit: int | None = None  # the most GPUs that it may hold, whatever the policy
 
 
 @dataclass(frozen=True)
@@ -129,8 +130,13 @@ class Cluster:
 
     @cached_property
     def types(self) -> tuple[GpuType, ...]:
-        """The types of device, in the order in which they are first met."""
+        """The types of device, in the order of the first node of each."""
         return tuple(dict.fromkeys(node.type for node in self.nodes))
+
+    @cached_property
+    def type_speeds(self) -> Mapping[str, float]:
+        """The default speed of each type of device, by name."""
+        return {type_.name: type_.speed for type_ in self.types}
 
     @cached_property
     def number(self) -> Mapping[str, int]:
@@ -138,11 +144,13 @@ class Cluster:
         return {node.name: i for i, node in enumerate(self.nodes)}
 
     def line(self, tenant: str) -> tuple[str, ...]:
-        """A tenant and those above it, nearest first."""
+        """A tenant and its ancestors, nearest first."""
         line = [tenant]
         while (above := self.tenants.get(line[-1])) and above.parent:
             if above.parent in line:
-                raise ClusterError(f"tenant {tenant!r} is its own ancestor; mend parent of {above.name!r}")
+                raise ClusterError(
+                    f"tenant {tenant!r} is its own ancestor; change the parent of {above.name!r}"
+                )
             line.append(above.parent)
         return tuple(line)
 

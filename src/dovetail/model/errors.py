@@ -1,15 +1,16 @@
-"""Every mistake Dovetail reports, as one tree.
+"""All errors of Dovetail, as one tree.
 
     DovetailError
-    ├── InputError            the question is wrong: exit code 2
+    ├── InputError            invalid input: exit code 2
     │   ├── TraceError        a trace file cannot be read as asked
     │   ├── ClusterError      a cluster cannot be built as described
     │   ├── UnknownName       no such policy, trace, engine ...
-    │   ├── BadOption         an option nobody knows, or a value it cannot take
-    │   ├── NeverFits         a job that the empty cluster could not hold
-    │   └── JournalError      a journal that is broken, or lacks what was asked
-    ├── PlanError             a policy planned what cannot be: a bug in that policy
-    └── ReplayMismatch        the same events gave other actions: a bug in the core or a changed policy
+    │   ├── BadOption         an unknown option, or a value that it does not accept
+    │   ├── NeverFits         a job that does not fit even the empty cluster
+    │   └── JournalError      a journal that is damaged, or does not hold what was asked for
+    ├── PlanError             a plan that is not possible: a bug in the policy
+    ├── PolicyError           a policy raised, or its plan was refused; the state is as it was before
+    └── ReplayMismatch        the same events gave other actions: a bug in the core, or another policy
 
 Each message says what was asked, what was found, and what to do next, in one line.
 """
@@ -18,14 +19,15 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable
+from typing import Any
 
 
 class DovetailError(Exception):
-    """A mistake with a message for a person."""
+    """An error with a message for users."""
 
 
 class InputError(DovetailError):
-    """What was asked cannot be answered."""
+    """The input is not valid."""
 
 
 class TraceError(InputError):
@@ -37,11 +39,11 @@ class TraceError(InputError):
 
 
 class ClusterError(InputError):
-    """A cluster description that describes no cluster."""
+    """A description that is not of a valid cluster."""
 
 
 class UnknownName(InputError):
-    """A name that stands in no table."""
+    """A name that is not registered."""
 
     def __init__(self, kind: str, name: str, known: Iterable[str]) -> None:
         names = sorted(known)
@@ -51,19 +53,33 @@ class UnknownName(InputError):
 
 
 class BadOption(InputError):
-    """An option that is not taken, or not with that value."""
+    """An unknown option, or a value that it does not accept."""
 
 
 class NeverFits(InputError):
-    """A job that would wait for ever."""
+    """A job that would wait for ever: it does not fit even the empty cluster."""
 
 
 class JournalError(InputError):
-    """A journal that cannot be read, or does not hold what was asked."""
+    """A journal that cannot be read, or does not hold what was asked for."""
 
 
 class PlanError(DovetailError):
     """A plan that breaks a rule of the cluster."""
+
+
+class PolicyError(DovetailError):
+    """A policy raised while it decided, or returned a plan that was refused.
+
+    Nothing of its plan was enacted, and the core can be called again. `step` holds the events that were
+    applied before the policy was asked, and the actions that follow from these alone: record and perform it
+    like any other. `__cause__` is the policy's own exception.
+    """
+
+    def __init__(self, step: Any, cause: Exception) -> None:
+        self.step = step
+        where = f"step {step.number}, t={step.now / 1e6:g} s"
+        super().__init__(f"the policy failed at {where}: {type(cause).__name__}: {cause}")
 
 
 class ReplayMismatch(DovetailError):

@@ -1,8 +1,8 @@
 """What a job holds: spots on nodes, and the terms on which it holds them.
 
-A spot is a plain tuple, for a million of them are made: `(node, devices, share, cpus, memory)`.
-`devices` is a bit mask. A positive `share` is milli-GPUs of each device; a negative one is minus the mask of
-memory slots of the one device it is a slice of. Without devices it is a helper: CPU and memory alone.
+A spot is a plain tuple `(node, devices, share, cpus, memory)`, because a run makes millions of them.
+`devices` is a bit mask. A positive `share` is milli-GPUs of each device. A negative share is a slice of one
+device: minus the mask of its memory slots. A spot without devices is a helper: CPU and memory alone.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ Spots = tuple[Spot, ...]
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """How a job is to run on what it holds."""
+    """How a job runs on what it holds."""
 
     batch: int | None = None  # global batch size
-    clock: float = 1.0  # of the device's full clock
-    shift: int = 0  # start of its communication phase against the common period
+    clock: float = 1.0  # fraction of the device's full clock rate
+    shift: int = 0  # offset of its communication phase in the common period
     guard: float | None = None  # a low-priority job's share of a guarded device; None: unguarded
 
 
@@ -30,7 +30,9 @@ FULL = Terms()
 
 
 def devices_of(spots: Spots) -> int:
-    """How many devices are touched."""
+    """The number of devices, whole or shared."""
+    if len(spots) == 1:
+        return spots[0][1].bit_count()
     return sum(devices.bit_count() for _, devices, _, _, _ in spots)
 
 
@@ -57,7 +59,7 @@ EMPTY = 0xFF  # all memory slots of a device that can be sliced
 
 
 def slices_of(profile: str) -> int:
-    """How many slices of one sort an empty device has room for.
+    """How many slices of one profile fit an empty device.
 
     >>> slices_of("1g"), slices_of("3g")
     (7, 2)
@@ -66,7 +68,7 @@ def slices_of(profile: str) -> int:
 
 
 def slots_for(profile: str, free: int) -> int:
-    """The slots a slice would take of a device's free ones, rightmost place that fits; 0 if none.
+    """The memory slots that a slice takes of a device's free ones: the rightmost that fit; 0 if none do.
 
     >>> slots_for("3g", 0b1111_1110)
     240
@@ -80,7 +82,7 @@ def slots_for(profile: str, free: int) -> int:
 
 
 def within(inner: Spots, outer: Spots) -> bool:
-    """Whether all of these spots are among those; a part of a device is within more of it."""
+    """Whether `outer` holds all of `inner`; a share of a device is within a larger share of it."""
     held: dict[int, list[tuple[int, int]]] = {}
     for node, devices, share, _, _ in outer:
         held.setdefault(node, []).append((devices, share))
@@ -94,5 +96,5 @@ def within(inner: Spots, outer: Spots) -> bool:
 
 
 def resizes(old: Spots, new: Spots) -> bool:
-    """Growing or shrinking in place; anything else gives up and takes devices at once, and is a move."""
+    """Whether the job grows or shrinks in place. A change that both frees and takes devices is a move."""
     return within(old, new) or within(new, old)

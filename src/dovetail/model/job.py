@@ -1,6 +1,6 @@
-"""What is asked for: a job, its shape, and what is known of it.
+"""A job: what it asks for (its shape), and what is known of it (its traits).
 
-A trace has a million jobs and a few dozen shapes and traits, so those two are values of their own, shared.
+A trace has a million jobs but only a few dozen shapes and traits, so jobs share those two values.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ class Kind(StrEnum):
     """What a job is a part of."""
 
     TRAIN = "train"
-    SERVICE = "service"  # a replica: runs until it is told to stop
+    SERVICE = "service"  # a replica: runs until it is stopped
     TRIAL = "trial"  # one configuration of a study
 
 
@@ -32,7 +32,7 @@ class Arch(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Role:
-    """Helpers without GPUs beside the tasks, such as parameter servers; each stands on one node."""
+    """Helpers of a job that need no GPU, such as parameter servers; each is on one node."""
 
     name: str
     count: int
@@ -42,9 +42,9 @@ class Role:
 
 @dataclass(frozen=True, eq=False)
 class Shape:
-    """A gang: so many equal tasks, each whole on one node. Jobs of one shape fit alike.
+    """A gang of equal tasks, each on one node. Jobs of one shape fit in the same places.
 
-    Equal shapes are one object, so that comparing and hashing them, which every queue does, costs nothing.
+    Equal shapes are one object, so that queues compare and hash them at no cost.
     """
 
     tasks: int = 1
@@ -77,18 +77,18 @@ class Shape:
 
     @cached_property
     def gpus(self) -> int:
-        """Devices touched, whole or in part."""
+        """The number of devices, whole or shared."""
         return self.tasks * self.each
 
     @cached_property
     def load(self) -> int:
-        """Milli-GPUs asked for in all, counted as what is held: a slice by its memory slots."""
+        """Milli-GPUs asked for in all; a slice counts by its memory slots."""
         part = WHOLE * SLICES[self.slice][0] // 8 if self.slice else self.milli
         return self.tasks * self.each * part
 
     @cached_property
     def plain(self) -> bool:
-        """Whole GPUs one by one and nothing else: the common case, which the indexes are made for."""
+        """Whether tasks are single whole GPUs and ask for nothing else: the case that the indexes serve."""
         return (
             self.each == 1
             and self.milli == WHOLE
@@ -97,12 +97,12 @@ class Shape:
 
     @cached_property
     def exclusive(self) -> bool:
-        """Shares no device with anybody."""
+        """Whether the job shares no device with other jobs."""
         return self.milli == WHOLE and not self.slice
 
     def of(self, tasks: int) -> Shape:
-        """The same tasks, more or fewer."""
-        return replace(self, tasks=tasks) if tasks != self.tasks else self
+        """The same shape with another number of tasks."""
+        return _resized(self, tasks) if tasks != self.tasks else self
 
 
 _SHAPES: dict[tuple[Any, ...], Shape] = {}
@@ -110,8 +110,13 @@ _SHAPE_FIELDS: list[tuple[str, Any]] = [(f.name, f.default) for f in fields(Shap
 
 
 @lru_cache(maxsize=4096)
+def _resized(shape: Shape, tasks: int) -> Shape:
+    return replace(shape, tasks=tasks)
+
+
+@lru_cache(maxsize=4096)
 def gang(gpus: int, types: tuple[str, ...] = (), cpus: int = 0, memory: int = 0) -> Shape:
-    """So many whole GPUs, one a task, with the job's CPU (milli-cores) and memory spread over them.
+    """A shape of whole GPUs, one for each task, with the job's CPU (milli-cores) and memory divided by tasks.
 
     Without GPUs it is one task of CPU and memory.
     """
@@ -123,8 +128,8 @@ def gang(gpus: int, types: tuple[str, ...] = (), cpus: int = 0, memory: int = 0)
 class Checkpoint:
     """What a stop costs: the time to save and to restore, and the work since the last save."""
 
-    every: int | None = None  # saved on its own each so much work; None: never
-    on_stop: bool = True  # saved when asked to stop, which takes `save`
+    every: int | None = None  # the job saves after each such amount of work; None: never
+    on_stop: bool = True  # the job saves when it is told to stop, which takes `save`
     save: int = 0
     restore: int = 0
     resize: int = 0  # a pause when the grant grows or shrinks
@@ -132,48 +137,48 @@ class Checkpoint:
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """How a model's speed answers to what it holds; all against a job's reference run.
+    """How a job's speed depends on what it holds, relative to its reference run.
 
-    The reference is the job's own request, on a device of speed 1, on as few nodes as it can be.
+    The reference run has what the job asks for, on devices of speed 1, on as few nodes as possible.
     """
 
-    speeds: Mapping[str, float] = field(default_factory=dict, hash=False)  # by GPU type; 0: not there
-    curve: Mapping[int, float] = field(default_factory=dict, hash=False)  # by tasks; between: linear
-    # Times slower over more nodes than needed; or so by GPU type, 1 where that is not known.
+    speeds: Mapping[str, float] = field(default_factory=dict, hash=False)  # by GPU type; 0: cannot run
+    curve: Mapping[int, float] = field(default_factory=dict, hash=False)  # by tasks; interpolated
+    # The slowdown on more nodes than needed: a factor, or one for each GPU type (1 if not given).
     split: float | Mapping[str, float] = field(default=1.0, hash=False)
-    use: float = 1.0  # of a device's time while alone on it
-    hurt: float = 0.0  # further loss for each neighbour on a device
-    cpus: int = 0  # milli-cores a task for full speed
-    compute: float = 0.0  # seconds of computing a step, and
-    gradient: float = 0.0  # bytes exchanged a step: the network slows it
+    use: float = 1.0  # fraction of a device's time that the job uses when alone
+    hurt: float = 0.0  # further fraction of speed that it costs each neighbour on a device
+    cpus: int = 0  # milli-cores per task for full speed
+    compute: float = 0.0  # seconds of computation in a step
+    gradient: float = 0.0  # bytes exchanged in a step, over the network
     servers: int = 0  # parameter servers for full speed
     batch: int = 0  # the batch size of the reference run
-    batch_cost: float = 0.0  # of a step's time, the part that grows with the batch
-    noise_scale: float = 0.0  # statistical: batches beyond it help less (0: every sample counts alike)
-    skewed: bool = False  # one very large tensor: hurts when split
+    batch_cost: float = 0.0  # the part of a step's time that grows with the batch
+    noise_scale: float = 0.0  # of the gradient: larger batches help less (0: all samples count the same)
+    skewed: bool = False  # one very large tensor: slow on more than one node
     pace: float = 0.0  # steps a second of the reference run; 0: not known
-    regimes: tuple[tuple[float, float], ...] = ()  # (part of its work, times as fast there), in this order
-    # By GPU type, and by the model of one who is on the very same devices; 0: the two do not fit together.
+    regimes: tuple[tuple[float, float], ...] = ()  # (part of its work, speed-up in it), in order
+    # Speed by GPU type and by the model of another job on the same devices; 0: the two cannot share.
     beside: Mapping[str, Mapping[str, float]] = field(default_factory=dict, hash=False)
 
     def __post_init__(self) -> None:
         splits = self.split.values() if isinstance(self.split, Mapping) else (self.split,)
         if min(splits, default=1.0) <= 0:
             raise ValueError(f"split is how many times slower, above 0, not {self.split}")
-        if self.regimes:  # as tuples, whatever they were read as
+        if self.regimes:  # make tuples of lists that a file may have given
             known = tuple((float(part), float(speed)) for part, speed in self.regimes)
             if min(min(regime) for regime in known) <= 0:
                 raise ValueError(f"regimes are parts and speeds above 0, not {self.regimes}")
             object.__setattr__(self, "regimes", known)
 
     def split_on(self, kind: str) -> float:
-        """Times slower over more nodes than needed, on GPUs of a type."""
+        """The slowdown on more nodes than needed, on GPUs of a type."""
         return self.split if isinstance(self.split, float | int) else self.split.get(kind, 1.0)
 
 
 @dataclass(frozen=True)
 class Traits:
-    """What jobs of a sort have in common."""
+    """What jobs of one kind have in common."""
 
     kind: Kind = Kind.TRAIN
     arch: Arch = Arch.ALLREDUCE
@@ -200,8 +205,8 @@ class Job:
     id: str
     arrived_at: int
     shape: Shape
-    work: int  # microseconds on its reference; only the simulated world looks
-    estimate: int  # what it was said to take
+    work: int  # true work, in microseconds of its reference run; only the simulated world reads it
+    estimate: int  # its declared duration
     tenant: str = ""
     user: str = ""
     priority: int = 0
@@ -209,4 +214,4 @@ class Job:
     model: str = ""
     group: str = ""  # the study, service or array it belongs to
     traits: Traits = PLAIN
-    fails_after: int | None = None  # work after which this run would crash by itself
+    fails_after: int | None = None  # the work after which the simulated job fails

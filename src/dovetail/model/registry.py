@@ -1,4 +1,4 @@
-"""Names to factories, imported on first use: a solver loads only for those who need it."""
+"""A table of names and factories. Factories are imported on first use, so unused solvers are not loaded."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Registry(Generic[T]):
         return sorted(self._all())
 
     def factory(self, name: str) -> Callable[..., T]:
-        """What makes the thing of that name. What is installed is asked only for a name that is not ours."""
+        """The factory of that name. Installed plug-ins are looked up only for names that are not built in."""
         path = self.paths.get(name)
         if path is None:
             paths = self._all()
@@ -41,7 +41,7 @@ class Registry(Generic[T]):
         return inspect.signature(self.factory(name), eval_str=True).parameters
 
     def make(self, name: str, **options: object) -> T:
-        """The thing of that name; an unknown option is refused, never dropped."""
+        """Make the object of that name. An unknown option is an error."""
         known = self.options(name)
         for option in options:
             if option not in known:
@@ -56,7 +56,7 @@ class Registry(Generic[T]):
 
 
 def read_option(kind: str, name: str, parameter: inspect.Parameter, text: str) -> Any:
-    """The value a user typed for an option, as the type its factory declares."""
+    """The text that a user typed for an option, read as the type that its factory declares."""
     try:
         return _read(parameter.annotation, text)
     except ValueError as error:

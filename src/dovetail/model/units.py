@@ -1,6 +1,6 @@
-"""Time is integer microseconds inside, seconds at the edges; memory is bytes; shares are milli-GPUs.
+"""Units: integer microseconds inside and seconds at the edges, bytes of memory, shares in milli-GPUs.
 
-Integers, because a float alarm fires an ulp early sooner or later, and then rings for ever.
+Times are integers because a float alarm would fire a rounding error early at some point, and then for ever.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ HOUR = 60 * MINUTE
 DAY = 24 * HOUR
 KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
 WHOLE = 1_000  # milli-GPUs in a GPU
-BOUNDLESS = 1 << 60  # more CPU or memory than anybody asks for
+BOUNDLESS = 1 << 60  # more CPU or memory than any job asks for
 
 _STEP = {"us": 1, "ms": 1_000, "s": SECOND, "m": MINUTE, "h": HOUR, "d": DAY, "w": 7 * DAY}
 _PART = re.compile(r"(\d+(?:\.\d+)?)\s*(us|ms|s|m|h|d|w)")
@@ -22,7 +22,7 @@ _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kmgtp]?)(i?)b?", re.IGNORECASE)
 
 
 def micros(seconds: float) -> int:
-    """Seconds as the core counts them."""
+    """Seconds as microseconds, the core's unit."""
     return round(seconds * SECOND)
 
 
@@ -69,7 +69,7 @@ def parse_memory(text: str | int) -> int:
 
 
 def spoken(micros: float) -> str:
-    """A duration as a person would say it, three figures at most.
+    """A duration in a readable unit, with at most three figures.
 
     >>> spoken(9_000 * SECOND), spoken(0), spoken(1_500)
     ('2.5 h', '0 s', '1.5 ms')

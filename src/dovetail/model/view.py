@@ -1,29 +1,38 @@
-"""The contracts between a policy and the core: what it sees, what it may want, how it ranks.
+"""The contracts between a policy and the core: what a policy sees, what it may plan, how it ranks jobs.
 
-A policy is `decide(view) -> plan`. The view is a window on the core's indexes, never a copy; the plan is a
-draft over the same indexes, void until the core commits it and gone without a trace if it is abandoned.
+A policy is `decide(view) -> plan`. The view reads the core's indexes directly and copies nothing. The plan is
+a draft over the same indexes. It has no effect until the core commits it, and is rolled back if it is not.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from dovetail.model.cluster import Cluster
+from dovetail.model.estimate import Estimate, Estimator
 from dovetail.model.grant import FULL, Spots, Terms
 from dovetail.model.job import Shape, Traits
 
-Key = Any  # ints, or tuples of them: whatever sorts against the keys of the same order
+if TYPE_CHECKING:  # numpy is loaded when a policy first asks for arrays
+    import numpy as np
+    from numpy.typing import NDArray
+
+    Ints = NDArray[np.int64]
+    Floats = NDArray[np.float64]
+    Mask = NDArray[np.bool_]
+
+Key = Any  # ints or tuples of ints, comparable with the other keys of the same order
 
 
 class JobView(Protocol):
-    """What a policy may know of one job. Times in microseconds."""
+    """What a policy sees of one job. Times are in microseconds."""
 
     @property
     def id(self) -> str: ...
     @property
-    def seq(self) -> int: ...  # its place among all submissions: the last word in every tie
+    def seq(self) -> int: ...  # its submission number, which breaks every tie
     @property
     def shape(self) -> Shape: ...
     @property
@@ -31,7 +40,7 @@ class JobView(Protocol):
     @property
     def arrived_at(self) -> int: ...
     @property
-    def estimate(self) -> int: ...  # the duration it was said to have, as asked for
+    def estimate(self) -> int: ...  # its declared duration, on what it asks for
     @property
     def tenant(self) -> str: ...
     @property
@@ -53,25 +62,25 @@ class JobView(Protocol):
     @property
     def terms(self) -> Terms: ...
     @property
-    def epoch(self) -> int: ...  # how often it was started
+    def epoch(self) -> int: ...  # number of starts
     @property
     def rate(self) -> float: ...  # measured, while it runs
     @property
     def first_start(self) -> int | None: ...
     @property
-    def started_at(self) -> int: ...  # this time
+    def started_at(self) -> int: ...  # its last start
     @property
     def waiting_since(self) -> int: ...
     @property
     def stops(self) -> int: ...
     @property
-    def stage(self) -> int: ...  # kept for the order (Order.stage), with
+    def stage(self) -> int: ...  # kept for the order (Order.stage)
     @property
-    def turned_at(self) -> int: ...  # when it last changed by itself, and
+    def stage_since(self) -> int: ...  # when its stage last changed
     @property
     def forgiven(self) -> int: ...  # the service it had when it was last promoted
     @property
-    def promise(self) -> int | None: ...  # accepted, to be done by then
+    def promise(self) -> int | None: ...  # if accepted: when it will have finished
     def service_at(self, now: int) -> int: ...  # GPU-microseconds received
     def executed_at(self, now: int) -> int: ...  # time spent running
     def done_at(self, now: int) -> int: ...  # work done, in microseconds of its reference
@@ -81,39 +90,42 @@ class JobView(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """Who goes first. Smaller keys first; none may change but at moments that `until` foretells."""
+    """How jobs are ranked, smaller keys first. A key may change only at the times that `until` returns."""
 
     key: Callable[[JobView, int], Key]  # of a waiting job: constant while it waits
-    yields: Callable[[JobView, int], Key | None] | None = None  # running: who leaves first; None: never
-    limit: Callable[[JobView, int], Key] | None = None  # a waiting job displaces who yields below this
+    yields: Callable[[JobView, int], Key | None] | None = (
+        None  # of a running job: smaller keys are preempted first; None: never
+    )
+    limit: Callable[[JobView, int], Key] | None = None  # a waiting job may preempt jobs that yield below this
     until: Callable[[JobView, int], int | None] | None = None  # when its place changes by itself
-    stage: Callable[[JobView, int], int] | None = None  # and to which stage then
-    turns_waiting: bool = False  # `until` speaks of waiting jobs too
-    fifo: bool = False  # whoever arrives later goes behind
-    drifts: bool = False  # `yields` changes all the time: it is asked for when needed, and not indexed
+    stage: Callable[[JobView, int], int] | None = None  # the stage that it has then
+    fifo: bool = False  # a job that arrives later goes to the end
+    drifts: bool = False  # `yields` changes all the time: it is asked for when needed, not indexed
 
 
 Entry = tuple[Key, int, JobView]  # in the queue: its key, its seq, and the job
 
 
-class Relief(Protocol):
+class Vacancy(Protocol):
     """The nodes on which a shape would fit if some running jobs left, the first to leave first."""
 
     @property
-    def key(self) -> Key | None: ...  # of the last to leave; None: nobody need
+    def key(self) -> Key | None: ...  # of the last job to leave; None: none needs to
     @property
     def nodes(self) -> Sequence[tuple[int, int]]: ...  # (node, devices wanted there)
     @property
-    def jobs(self) -> Sequence[JobView]: ...  # who would have to leave
+    def jobs(self) -> Sequence[JobView]: ...  # the jobs that would have to leave
 
 
-class Exits(Protocol):
-    """Running jobs by the order in which they leave (or yield), per node. Kept for policies with `yields`."""
+class Departures(Protocol):
+    """Running jobs in the order in which they leave (or yield), by node. Kept for policies with `yields`."""
 
-    def relief(self, shape: Shape, below: Key | None = None) -> Relief | None: ...  # only who yields below
+    def vacancy(
+        self, shape: Shape, below: Key | None = None
+    ) -> Vacancy | None: ...  # of jobs that yield below
     def free_by(
         self, node: int, key: Key | None
-    ) -> int: ...  # devices free once all up to this key have left
+    ) -> int: ...  # devices free once all jobs up to this key have left
 
 
 class Room(Protocol):
@@ -128,7 +140,7 @@ class Room(Protocol):
     def free_memory(self, node: int) -> int: ...
     def is_open(self, node: int) -> bool: ...
     def best(self, shape: Shape, avoid: int = 0) -> Spots | None: ...  # packed on the fewest nodes, best fit
-    def may_fit(self, shape: Shape) -> bool: ...  # False: `best` surely finds nothing
+    def may_fit(self, shape: Shape) -> bool: ...  # False: `best` finds nothing
     def anywhere(self, shape: Shape, avoid: int = 0) -> Spots | None: ...  # packed, split if it must be
     def nodes_with(self, free: int, types: tuple[str, ...] = ()) -> Iterator[int]: ...  # fullest first
     def on(self, shape: Shape, nodes: Iterable[int]) -> Spots | None: ...  # filling these nodes in this order
@@ -146,25 +158,73 @@ class Queue(Protocol):
         rank: Callable[[JobView], Key] | None = None,
         shapes: Collection[Shape] | None = None,
     ) -> Iterator[JobView]: ...
-    def groups(self, shape: Shape) -> Mapping[Hashable, Sequence[Entry]]: ...  # heaps; the first waits
-    def waiting(self, entry: Entry) -> bool: ...  # the others may be of jobs that do so no longer
+    def groups(
+        self, shape: Shape
+    ) -> Mapping[Hashable, Sequence[Entry]]: ...  # heaps; the first entry is of a waiting job
+    def waiting(self, entry: Entry) -> bool: ...  # other entries may be of jobs that no longer wait
     def shapes(self) -> Sequence[Shape]: ...
 
 
 @dataclass(frozen=True, slots=True)
 class Reservation:
-    """Devices promised to a job for a stretch of time to come."""
+    """Devices reserved for a job in a future interval."""
 
     start: int
     end: int | None
     nodes: tuple[tuple[int, int], ...] = ()  # (node, devices)
 
 
-class Plan(Protocol):
-    """What a policy wants changed: a draft, as if it were done."""
+class JobTable(Protocol):
+    """All active jobs as arrays, in order of submission: row i of every array is `jobs[i]`.
 
-    review_at: int | None  # ask again then, if nothing happens first
-    memory: object  # what the next decision gets back
+    The table shows the state when it was made: later edits of a draft do not change it. Times and work are in
+    microseconds, as in `JobView`.
+    """
+
+    @property
+    def jobs(self) -> Sequence[JobView]: ...
+    @property
+    def tenants(self) -> Sequence[str]: ...  # names, for `tenant`
+    @property
+    def seq(self) -> Ints: ...
+    @property
+    def gpus(self) -> Ints: ...  # asked for
+    @property
+    def tasks(self) -> Ints: ...  # asked for
+    @property
+    def least(self) -> Ints: ...  # the fewest tasks with which the job runs; equal to `most` if it is rigid
+    @property
+    def most(self) -> Ints: ...
+    @property
+    def each(self) -> Ints: ...  # GPUs per task; 0 for a job without GPUs
+    @property
+    def running_tasks(self) -> Ints: ...  # 0 while it waits
+    @property
+    def held(self) -> Ints: ...  # milli-GPUs
+    @property
+    def running(self) -> Mask: ...
+    @property
+    def arrived_at(self) -> Ints: ...
+    @property
+    def priority(self) -> Ints: ...
+    @property
+    def tenant(self) -> Ints: ...  # index into `tenants`
+    @property
+    def service(self) -> Ints: ...  # GPU-microseconds received
+    @property
+    def remaining(self) -> Ints: ...  # work left if the estimate of its duration is right
+    @property
+    def speeds(self) -> Floats: ...  # speeds[i, n]: `View.speed` of job i with n tasks; 0 where it cannot run
+
+    def __len__(self) -> int: ...
+    def estimated_by(self, estimator: Estimator) -> JobTable: ...  # the same moment, with its speeds
+
+
+class Plan(Protocol):
+    """What a policy wants changed: a draft that shows its edits as done. A new draft voids the last one."""
+
+    review_at: int | None  # ask the policy again at this time, if nothing happens first
+    memory: object  # passed to the next decision as `View.memory`
 
     @property
     def room(self) -> Room: ...
@@ -173,13 +233,14 @@ class Plan(Protocol):
     def start(self, job: JobView, spots: Spots | None = None, terms: Terms = FULL) -> bool: ...
     def stop(self, job: JobView) -> None: ...
     def shift(self, job: JobView, spots: Spots, terms: Terms = FULL) -> bool: ...  # move, resize, share
-    def deny(self, job: JobView, reason: str, detail: str = "") -> bool: ...  # why it waits; False
+    def resize(self, job: JobView, tasks: int) -> bool: ...  # in place, near what it holds; False: no room
+    def deny(self, job: JobView, reason: str, detail: str = "") -> bool: ...  # why it waits; returns False
     def rest(
         self, on: JobView | None = None
-    ) -> None: ...  # do not ask before a waiting job (this one) may fit
-    def welcome(
-        self, *, past: bool
-    ) -> None: ...  # nor for a newcomer that fits: it may start, packed; past others who wait, or not
+    ) -> None: ...  # ask again only when a waiting job (or this one) may fit
+    def start_arrivals(
+        self, *, past_waiting: bool
+    ) -> None: ...  # start an arrival that fits without asking; `past_waiting`: also if other jobs wait
     def refuse(self, job: JobView, why: str) -> None: ...
     def accept(self, job: JobView, by: int) -> None: ...
     def demote(self, job: JobView, priority: int, why: str) -> None: ...
@@ -192,7 +253,7 @@ class Plan(Protocol):
 
 
 class View(Protocol):
-    """The cluster at one instant: all a policy sees, none of it changeable."""
+    """The cluster at one instant: all that a policy sees. A policy cannot change it."""
 
     @property
     def now(self) -> int: ...
@@ -209,15 +270,15 @@ class View(Protocol):
     @property
     def room(self) -> Room: ...
     @property
-    def exits(self) -> Exits: ...
+    def departures(self) -> Departures: ...
     @property
     def used(self) -> Mapping[str, int]: ...
     @property
-    def arrived(self) -> Sequence[JobView]: ...  # new since the last decision; who was welcomed runs already
+    def arrived(self) -> Sequence[JobView]: ...  # new since the last decision; some may run already
     @property
-    def moved(self) -> bool: ...  # something else than arrivals happened since
+    def changed(self) -> bool: ...  # something other than arrivals happened since
     @property
-    def hopeful(self) -> Sequence[Shape] | None: ...  # waiting shapes that may fit now; None: not worked out
+    def startable(self) -> Sequence[Shape] | None: ...  # shapes of waiting jobs that may fit; None: not known
     @property
     def calendar(self) -> Mapping[str, Reservation]: ...
     @property
@@ -226,16 +287,28 @@ class View(Protocol):
     def prices(self) -> Mapping[int, float]: ...
     @property
     def memory(self) -> object: ...  # what the last plan asked to keep
+    @property
+    def estimator(self) -> Estimator: ...  # that `speed` asks
     def draft(self) -> Plan: ...
+    def speed(
+        self,
+        job: JobView,
+        *,
+        tasks: int | None = None,  # None: as many as it asked for
+        type: str | None = None,  # None: what it runs on; while it waits the fastest that it accepts
+        nodes: int | None = None,  # None: as few as the gang needs
+        batch: int | None = None,  # None: the batch size of its reference run
+    ) -> Estimate: ...  # an estimate: declared, measured or learned (model.estimate)
+    def table(self) -> JobTable: ...  # all active jobs as arrays, made once per decision
 
 
 class Policy(Protocol):
-    """A scheduler: how jobs are ranked and filed, and what is done at one instant."""
+    """A scheduling policy: how jobs are ranked and grouped, and what is decided at one instant."""
 
     @property
     def order(self) -> Order: ...
     @property
-    def group(self) -> Callable[[JobView], Hashable] | None: ...  # files each shape's jobs apart
+    def group(self) -> Callable[[JobView], Hashable] | None: ...  # splits the jobs of a shape
     @property
-    def quantum(self) -> int | None: ...  # decide at multiples of it only
+    def quantum(self) -> int | None: ...  # round length: decide at multiples of it only
     def decide(self, view: View) -> Plan: ...

@@ -1,6 +1,6 @@
-"""What is known of each published system: the catalogue, against the registry and the claim tests.
+"""The catalogue of published systems, with their state: registered or not, and shown by claim tests.
 
-A system works when it can be run and a claim test shows it doing what it was published for.
+A system works when it can be run and a claim test shows that it does what it was published for.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from dataclasses import dataclass
 from importlib.resources import files
 from typing import Any
 
-from dovetail.policies.table import POLICIES
+from dovetail.policies.registry import POLICIES
 
 
 @dataclass(frozen=True, slots=True)
 class System:
-    """A system of the catalogue, and how far we are with it."""
+    """A system of the catalogue, and its state in this project."""
 
     name: str
     year: str
@@ -39,7 +39,7 @@ class System:
 
 
 def read_systems() -> dict[str, System]:
-    """The catalogue, against the registry and the claim tests; plug-ins stand at the end."""
+    """The systems of the catalogue by name, then those added by plug-ins."""
     folder = files("dovetail.policies")
     claims: dict[str, list[tuple[str, str]]] = {}
     if (file := folder / "claims.csv").is_file():
@@ -75,7 +75,7 @@ def options_of(name: str) -> list[dict[str, Any]]:
 
 
 def _type_name(parameter: inspect.Parameter) -> str:
-    """A type as a person would write its values."""
+    """A type, described by the values that a user may type."""
     return _spelt(parameter.annotation)
 
 
@@ -98,7 +98,7 @@ def _spelt(annotation: Any) -> str:
 
 
 def _default(parameter: inspect.Parameter) -> Any:
-    """Plain where it can be: what stands in JSON and what one would type."""
+    """The default as plain data, for JSON."""
     value = parameter.default
     if value is parameter.empty:
         return None

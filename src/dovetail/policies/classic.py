@@ -1,16 +1,13 @@
 """The classical orders: first come, shortest, shortest remaining, by priority.
 
-They are the references against which everybody else is measured.
+They are the baselines of every other policy.
 """
 
 from __future__ import annotations
 
 from typing import Literal
 
-from dovetail.mechanisms.census import choose_by_count
-from dovetail.mechanisms.discipline import Discipline, skip, strict
-from dovetail.mechanisms.firstfit import first_fit
-from dovetail.mechanisms.order import (
+from dovetail.mechanisms.order.keys import (
     arrival,
     by_priority,
     least_remaining_service,
@@ -18,15 +15,18 @@ from dovetail.mechanisms.order import (
     shortest_remaining,
     smallest,
 )
-from dovetail.mechanisms.place import Place, packed, scattered
-from dovetail.mechanisms.preempt import preemptive
+from dovetail.mechanisms.place.first_fit import first_fit
+from dovetail.mechanisms.place.placement import Placement, packed, scattered
+from dovetail.mechanisms.preempt.displacement import preemptive
+from dovetail.mechanisms.preempt.full_ranking import selected_by_count
+from dovetail.mechanisms.queue.discipline import Discipline, skip, strict
 from dovetail.model.errors import BadOption
 from dovetail.model.units import micros
 from dovetail.model.view import Order, Policy
 from dovetail.policies.composed import Composed
 
 DISCIPLINES: dict[str, Discipline] = {"strict": strict, "skip": skip}
-PLACEMENTS: dict[str, Place] = {"packed": packed, "first-fit": first_fit, "scattered": scattered}
+PLACEMENTS: dict[str, Placement] = {"packed": packed, "first-fit": first_fit, "scattered": scattered}
 
 
 def fifo(
@@ -34,7 +34,7 @@ def fifo(
     discipline: Literal["strict", "skip"] = "strict",
     placement: Literal["packed", "first-fit", "scattered"] = "packed",
 ) -> Policy:
-    """First come, first served; `strict` waits behind the first that does not fit, `skip` passes it over."""
+    """First come, first served; `strict` stops at the first job that does not fit, `skip` passes over it."""
     return Composed(order=arrival, serve=DISCIPLINES[discipline], place=PLACEMENTS[placement])
 
 
@@ -47,13 +47,13 @@ def sjf(
 ) -> Policy:
     """Shortest declared duration first, without preemption; `by` takes another size, such as time x GPUs.
 
-    With `preempt`, smaller jobs displace larger ones; what counts is what was declared, not what is left.
+    With `preempt`, smaller jobs preempt larger ones; the declared size counts, not the remaining one.
     """
     if preempt:
         order = smallest(by)
-        serve = preemptive(order, nobody_overtakes=discipline == "strict")
+        serve = preemptive(order, strict=discipline == "strict")
         return Composed(order=order, serve=serve, place=PLACEMENTS[placement])
-    # Nobody is displaced, so nothing need be kept of those who run: the key alone.
+    # No job is preempted, so running jobs need no index: the key alone.
     order = shortest if by == "duration" else Order(smallest(by).key)
     return Composed(order=order, serve=DISCIPLINES[discipline], place=PLACEMENTS[placement])
 
@@ -67,8 +67,8 @@ def srtf(
 ) -> Policy:
     """Least remaining time first, preempting.
 
-    `cost` is what a stopped job is reckoned to pay to come back, in seconds; without it, the time that the
-    job says it takes to restore. `select="count"` chooses by the number of GPUs before it looks for nodes.
+    `cost` is the time that a preempted job needs to resume, in seconds; without it, the job's own time to
+    restore a checkpoint. `select="count"` selects jobs by number of GPUs before it looks for nodes.
     """
     return _preempting(shortest_remaining(_micros(cost)), discipline, placement, select)
 
@@ -87,10 +87,10 @@ def srsf(
 def _preempting(order: Order, discipline: str, placement: str, select: str) -> Policy:
     if select == "count":
         if discipline == "strict":
-            raise BadOption("select=count passes over what does not fit: it goes with discipline=skip only")
-        serve = choose_by_count(order)
+            raise BadOption("select=count passes over jobs that do not fit: it needs discipline=skip")
+        serve = selected_by_count(order)
     else:
-        serve = preemptive(order, nobody_overtakes=discipline == "strict")
+        serve = preemptive(order, strict=discipline == "strict")
     return Composed(order=order, serve=serve, place=PLACEMENTS[placement])
 
 
@@ -106,7 +106,7 @@ def priority(
     discipline: Literal["strict", "skip"] = "skip",
     placement: Literal["packed", "first-fit", "scattered"] = "packed",
 ) -> Policy:
-    """By priority number; `aging` is how many steps of priority an hour of waiting is worth."""
+    """By priority; an hour of waiting is worth `aging` steps of priority."""
     order = by_priority(larger_first=higher_is == "larger", aging=aging)
-    serve = preemptive(order, nobody_overtakes=discipline == "strict") if preempt else DISCIPLINES[discipline]
+    serve = preemptive(order, strict=discipline == "strict") if preempt else DISCIPLINES[discipline]
     return Composed(order=order, serve=serve, place=PLACEMENTS[placement])

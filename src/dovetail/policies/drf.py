@@ -3,49 +3,42 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
-from dataclasses import dataclass
 from typing import Literal
 
-from dovetail.mechanisms.fair import Shares, held, tenant_of, user_of
-from dovetail.mechanisms.order import arrival
-from dovetail.mechanisms.place import Place, packed, scattered
-from dovetail.model.view import JobView, Order, Plan, Policy, View
+from dovetail.mechanisms.fair.dominant_share import Holdings, held, tenant_of, user_of
+from dovetail.mechanisms.order.keys import arrival
+from dovetail.mechanisms.place.placement import Placement, packed, scattered
+from dovetail.mechanisms.queue.discipline import Discipline
+from dovetail.model.view import JobView, Plan, Policy, View
+from dovetail.policies.composed import Composed
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Filling:
-    """Progressive filling: the next job is of who has the smallest dominant share, again and again."""
+def progressive_filling(owner: Callable[[JobView], str], *, strict: bool) -> Discipline:
+    """Again and again the owner with the smallest dominant share starts a job."""
 
-    owner: Callable[[JobView], str]
-    place: Place
-    strict: bool
-    order: Order = arrival
-    quantum: int | None = None
-
-    def group(self, job: JobView) -> Hashable:
-        return self.owner(job), job.tenant  # a tenant's limit may stop one and not the other
-
-    def decide(self, view: View) -> Plan:
+    def serve(view: View, place: Placement) -> Plan:
         plan = view.draft()
         if not len(view.queue):
             return plan
-        owner, shares = self.owner, Shares(view, self.owner)
-        shut: set[str] = set()
-        # What did not fit before fits no better for an arrival; only the new shapes can.
-        only = None if view.moved or self.strict else dict.fromkeys(job.shape for job in view.arrived)
-        for job in view.queue.walk(rank=lambda job: shares.dominant(owner(job)), shapes=only):
+        holdings = Holdings(view, owner)
+        closed: set[str] = set()
+        # An arrival makes no room for shapes that did not fit before: only the new shapes can start.
+        only = None if view.changed or strict else dict.fromkeys(job.shape for job in view.arrived)
+        for job in view.queue.walk(rank=lambda job: holdings.dominant(owner(job)), shapes=only):
             name = owner(job)
-            if name in shut:
+            if name in closed:
                 continue
-            spots = self.place(plan.room, job)
+            spots = place.find(plan.room, job)
             if spots is None:
                 plan.deny(job, "Resources")
             elif plan.start(job, spots):
-                shares.add(name, held(spots))
+                holdings.add(name, held(spots))
                 continue
-            if self.strict:
-                shut.add(name)
+            if strict:
+                closed.add(name)
         return plan
+
+    return serve
 
 
 def drf(
@@ -56,11 +49,17 @@ def drf(
 ) -> Policy:
     """Equal (weighted) dominant shares of GPUs, CPU and memory, without preemption.
 
-    `strict` holds a tenant at its first job that does not fit, `skip` passes it over. Weights are the
-    tenants'. Deviation: the unit that is given out is a job, which may be a gang of tasks.
+    With `strict` a tenant waits at its first job that does not fit, with `skip` it passes over this job.
+    Weights are those of the tenants. Deviation: the unit of allocation is a job, which may be a gang.
     """
-    return Filling(
-        owner=tenant_of if by == "tenant" else user_of,
+    owner = tenant_of if by == "tenant" else user_of
+
+    def group(job: JobView) -> Hashable:
+        return owner(job), job.tenant  # a tenant's limit may stop one and not the other
+
+    return Composed(
+        order=arrival,
+        serve=progressive_filling(owner, strict=discipline == "strict"),
         place=packed if placement == "packed" else scattered,
-        strict=discipline == "strict",
+        group=group,
     )

@@ -1,8 +1,8 @@
-"""Kubernetes' own scheduler: one pod at a time, and no idea of a gang.
+"""Kubernetes' own scheduler: one pod at a time, without gangs.
 
-A job's pods are bound one by one, each to the best node for it alone, and hold their GPUs while they wait for
-their siblings. Two jobs that each hold half of what both need wait for ever: that is not a fault of this
-model but what gang schedulers (`volcano`, `kueue`) are for.
+The pods of a job are bound one by one, each to the best node for it alone, and hold their GPUs while they
+wait for the other pods. Two jobs that each hold half of what both need wait for ever: the real scheduler has
+this deadlock too, and gang schedulers (`volcano`, `kueue`) avoid it.
 """
 
 from __future__ import annotations
@@ -12,8 +12,9 @@ from dataclasses import dataclass, replace
 from heapq import heapify, heappop, heappush
 from typing import Literal, NamedTuple, cast
 
-from dovetail.mechanisms.pods import by_class, cheapest_eviction, dealt, joined, tasks_in, without_one
-from dovetail.mechanisms.quota import under_limits
+from dovetail.mechanisms.order.keys import by_priority_class
+from dovetail.mechanisms.place.pods import cheapest_eviction, joined, pod_spots, tasks_in, without_one
+from dovetail.mechanisms.quota.tenant_quota import under_limits
 from dovetail.model.grant import Spots
 from dovetail.model.job import Shape
 from dovetail.model.units import micros
@@ -21,23 +22,23 @@ from dovetail.model.view import JobView, Order, Plan, Policy, View
 
 
 class Pending(NamedTuple):
-    """How the unbound pods of a job stand in the queue."""
+    """The unbound pods of a job in the scheduling queue."""
 
     queued_at: int
     tries: int = 0
     ready_at: int = 0  # the end of their back-off
-    woken: bool = True  # something made room for them since they failed
+    active: bool = True  # room was freed for them since the last failed try
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodByPod:
-    """Pods in order of priority and time, each to a node that fits; who fits nowhere backs off."""
+    """Pods in order of priority and time, each to a node that fits; a pod that fits no node backs off."""
 
     emptiest: bool
     backoff: int
     backoff_most: int
     preempt: bool
-    order: Order = by_class
+    order: Order = by_priority_class
     group: Callable[[JobView], Hashable] | None = None
     quantum: int | None = None
 
@@ -54,43 +55,43 @@ class _Cycles:
         self.policy, self.view, self.plan = policy, view, plan
         self.state = cast("Mapping[str, Pending]", view.memory or {})
         self.kept: dict[str, Pending] = {}
-        # By priority, then time in the queue; pods of equals take turns, as their controllers create them.
+        # By priority, then time in the queue; pods of equal jobs alternate, as their controllers create them.
         self.active: list[tuple[int, int, int, int, JobView]] = []
         self.full: set[Shape] = set()
 
     def run(self) -> None:
         view, now = self.view, self.view.now
         fits: dict[Shape, bool] = {}
-        wake_at: list[int] = []
+        ready_at: list[int] = []
         partial = [view.running[name] for name in self.state if name in view.running]
         for job in (*view.queue, *(job for job in partial if _unbound(job))):
             pending = self.state.get(job.id) or Pending(job.waiting_since)
             if job.spots is None and job.waiting_since > pending.queued_at:
-                pending = Pending(job.waiting_since)  # it lost all its pods since
+                pending = Pending(job.waiting_since)  # it has lost all its pods
             pod = _pod(job)
             if pod not in fits:
-                fits[pod] = bool(dealt(self.plan.room, pod, 1))
-            if not pending.woken and fits[pod] and self._allowed(job):
-                pending = pending._replace(woken=True)
-            if pending.woken and pending.ready_at <= now:
+                fits[pod] = bool(pod_spots(self.plan.room, pod, 1))
+            if not pending.active and fits[pod] and self._allowed(job):
+                pending = pending._replace(active=True)
+            if pending.active and pending.ready_at <= now:
                 self.active.append((-job.priority, pending.queued_at, _bound(job), job.seq, job))
-            elif pending.woken:
-                wake_at.append(pending.ready_at)
+            elif pending.active:
+                ready_at.append(pending.ready_at)
             self.kept[job.id] = pending
         heapify(self.active)
         while self.active:
             self._cycle(heappop(self.active))
-        self.plan.review_at = min(wake_at, default=None)
+        self.plan.review_at = min(ready_at, default=None)
         self.plan.memory = self.kept
 
     def _cycle(self, entry: tuple[int, int, int, int, JobView]) -> None:
         rank, queued_at, _, seq, job = entry
         pod = _pod(job)
-        spots = () if pod in self.full else dealt(self.plan.room, pod, 1, emptiest=self.policy.emptiest)
+        spots = () if pod in self.full else pod_spots(self.plan.room, pod, 1, emptiest=self.policy.emptiest)
         if not spots:
             self.full.add(pod)
             if self.policy.preempt and self._evict(job, pod):
-                spots = dealt(self.plan.room, pod, 1, emptiest=self.policy.emptiest)
+                spots = pod_spots(self.plan.room, pod, 1, emptiest=self.policy.emptiest)
         if spots and self._bind(job, spots):
             if _unbound(job):
                 heappush(self.active, (rank, queued_at, _bound(job), seq, job))
@@ -107,7 +108,7 @@ class _Cycles:
         return self.plan.shift(job, joined(job.spots, spots))
 
     def _evict(self, job: JobView, pod: Shape) -> bool:
-        """Pods of lower priority leave the node where that costs least; theirs are created anew."""
+        """Evict pods of lower priority from the node where that costs least; they are queued again."""
         if not self._allowed(job):
             return False
         eviction = cheapest_eviction(self.plan.room, pod, job.priority, self.view.running.values())
@@ -129,7 +130,7 @@ class _Cycles:
     def _back_off(self, job: JobView) -> None:
         policy, tries = self.policy, self.kept[job.id].tries
         wait = min(policy.backoff << min(tries, 30), policy.backoff_most)
-        self.kept[job.id] = Pending(self.view.now, tries + 1, self.view.now + wait, woken=False)
+        self.kept[job.id] = Pending(self.view.now, tries + 1, self.view.now + wait, active=False)
 
     def _allowed(self, job: JobView) -> bool:
         pod = job.shape.each * job.shape.milli
@@ -145,7 +146,7 @@ def _unbound(job: JobView) -> int:
 
 
 def _pod(job: JobView) -> Shape:
-    """One task; helpers come with the first."""
+    """The shape of one pod; helpers come with the first."""
     pod = job.shape.of(1)
     return replace(pod, roles=()) if job.spots is not None and pod.roles else pod
 
@@ -157,12 +158,11 @@ def k8s_default(
     backoff_most: float = 10.0,
     preempt: bool = True,
 ) -> Policy:
-    """One pod at a time to the emptiest (or fullest) node that fits; no gang.
+    """One pod at a time to the emptiest (or fullest) node that fits; no gangs.
 
-    Pods that fit nowhere wait `backoff` seconds, twice as long each time up to `backoff_most`, and are
-    tried again then if something made room. Deviations: pods of jobs submitted at one instant take turns;
-    an evicted pod leaves its siblings in place and takes no work with it; a pod of a part of a GPU evicts
-    nobody.
+    Pods that fit no node wait `backoff` seconds, twice as long each time up to `backoff_most`, and are then
+    tried again if room was freed. Deviations: pods of jobs submitted at one instant alternate; an evicted pod
+    leaves the other pods of its job in place and loses no work; a pod with a part of a GPU evicts no pod.
     """
     return PodByPod(
         emptiest=score == "spread",

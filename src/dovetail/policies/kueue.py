@@ -6,9 +6,12 @@ from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, replace
 from typing import ClassVar, Literal, NamedTuple, cast
 
-from dovetail.mechanisms.place import Place
-from dovetail.mechanisms.pods import by_class, dealt, joined, spread, stacked, suits, tasks_in
-from dovetail.mechanisms.quota import THE_CLUSTER, latest_first, nominal, over_quota, reclaim
+from dovetail.mechanisms.order.keys import by_priority_class
+from dovetail.mechanisms.place.placement import Placement
+from dovetail.mechanisms.place.pods import joined, least_tasks, pod_spots, spread, stacked, suits, tasks_in
+from dovetail.mechanisms.preempt.reclaim import latest_first, reclaim
+from dovetail.mechanisms.queue.reviews import review_by
+from dovetail.mechanisms.quota.tenant_quota import THE_CLUSTER, nominal, over_quota
 from dovetail.model.job import Shape
 from dovetail.model.units import MINUTE, micros
 from dovetail.model.view import JobView, Key, Order, Plan, Policy, Room, View
@@ -17,27 +20,27 @@ LONGEST_BACKOFF = 60 * MINUTE
 
 
 class Requeued(NamedTuple):
-    """Not all its pods started in time."""
+    """A workload that was evicted because its pods did not all start in time."""
 
     times: int
     until: int
 
 
-class Ledger(NamedTuple):
-    """What is remembered: who was admitted and is not whole yet, since when; and who was sent back."""
+class AdmittedWorkloads(NamedTuple):
+    """What is kept between decisions: admitted workloads with pods missing, and requeued workloads."""
 
-    unready: Mapping[str, int]
+    unready: Mapping[str, int]  # and since when
     requeued: Mapping[str, Requeued]
 
 
 def _queue(job: JobView) -> tuple[str, str]:
-    """By queue; who ran before stands alone, for it may have to rest while the others go on."""
+    """By queue; a job that ran before has a group of its own: it may have to back off while others go on."""
     return job.tenant, job.id if job.epoch else ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Admission:
-    """Admit by quota, borrow inside the cohort, evict who borrowed when the owner comes."""
+    """Admit by quota, borrow inside the cohort, evict borrowers when the owner needs its quota."""
 
     strict: bool
     reclaims: bool
@@ -46,10 +49,10 @@ class Admission:
     backoff: int
     emptiest: bool
     whole: bool
-    order: Order = by_class
+    order: Order = by_priority_class
     group: Callable[[JobView], Hashable] = _queue
     quantum: int | None = None
-    waives: ClassVar[frozenset[str]] = frozenset({"whole gangs"})  # until the timeout for their readiness
+    waives: ClassVar[frozenset[str]] = frozenset({"whole gangs"})  # until their ready timeout
 
     def decide(self, view: View) -> Plan:
         plan = view.draft()
@@ -58,35 +61,41 @@ class Admission:
 
 
 class _Cycle:
-    """One decision, and what it has found so far."""
+    """One decision."""
 
     def __init__(self, policy: Admission, view: View, plan: Plan) -> None:
         self.policy, self.view, self.plan = policy, view, plan
-        self.place: Place = spread if policy.emptiest else stacked
+        self.place: Placement = spread if policy.emptiest else stacked
         self.quota = nominal(view.cluster)
-        ledger = cast("Ledger", view.memory or Ledger({}, {}))
-        self.unready = {name: at for name, at in ledger.unready.items() if name in view.running}
-        self.requeued = dict(ledger.requeued)
+        kept = cast("AdmittedWorkloads", view.memory or AdmittedWorkloads({}, {}))
+        self.unready = {name: at for name, at in kept.unready.items() if name in view.running}
+        self.requeued = dict(kept.requeued)
+        if self.requeued:  # some may have been cancelled since
+            waiting = {job.id for job in view.queue}
+            self.requeued = {
+                name: at for name, at in self.requeued.items() if name in waiting or name in view.running
+            }
 
     def run(self) -> None:
         self._complete()
         while self._admit():
             pass
         for since in self.unready.values():
-            self._review(since + self.policy.ready_timeout)
-        self.plan.memory = Ledger(self.unready, self.requeued) if self.unready or self.requeued else None
+            review_by(self.plan, since + self.policy.ready_timeout)
+        keep = self.unready or self.requeued
+        self.plan.memory = AdmittedWorkloads(self.unready, self.requeued) if keep else None
 
     def _complete(self) -> None:
-        """Bind more pods of workloads that are not whole; send back who took too long."""
+        """Bind missing pods of admitted workloads; requeue those that took too long."""
         plan, now = self.plan, self.view.now
         for name, since in sorted(self.unready.items(), key=lambda item: (item[1], item[0])):
             job = self.view.running[name]
             spots = job.spots or ()
             missing = job.shape.tasks - tasks_in(spots, job.shape)
-            more = dealt(plan.room, replace(job.shape, roles=()), missing, emptiest=self.policy.emptiest)
+            more = pod_spots(plan.room, replace(job.shape, roles=()), missing, emptiest=self.policy.emptiest)
             if more and plan.shift(job, joined(spots, more)):
                 missing -= tasks_in(more, job.shape)
-            if missing <= job.shape.tasks - _least(job):
+            if missing <= job.shape.tasks - least_tasks(job):
                 del self.unready[name]
             elif now - since >= self.policy.ready_timeout:
                 plan.stop(job)
@@ -96,12 +105,12 @@ class _Cycle:
                 self.requeued[name] = Requeued(times, now + wait)
 
     def _admit(self) -> bool:
-        """One walk over the queues' heads; whether somebody was evicted, which makes another worth while."""
+        """One walk over the heads of the queues; whether a job was evicted, so that another walk may help."""
         plan = self.plan
-        shut: set[str] = set()
+        closed: set[str] = set()
         short: list[JobView] = []
         for job in self.view.queue.walk(rank=self._rank):
-            if job.tenant in shut or self._rests(job):
+            if job.tenant in closed or self._backs_off(job):
                 continue
             over = self._over(job)
             if over is not None:
@@ -115,40 +124,40 @@ class _Cycle:
             elif self.policy.whole:
                 short.append(job)
             if self.policy.strict:
-                shut.add(job.tenant)
+                closed.add(job.tenant)
         return any(self._evict_for(job) for job in short)
 
-    def _rests(self, job: JobView) -> bool:
-        """Sent back not long ago."""
+    def _backs_off(self, job: JobView) -> bool:
+        """Whether a job was requeued and its back-off is not over."""
         back = self.requeued.get(job.id)
         if back is None or back.until <= self.view.now:
             return False
-        if self.place(self.plan.room, job) is not None:
-            self._review(back.until)
+        if self.place.find(self.plan.room, job) is not None:
+            review_by(self.plan, back.until)
         return not self.plan.deny(job, "BeginTime", "its pods did not all start in time")
 
     def _start(self, job: JobView) -> bool:
-        """All pods if there is room, else those for which there is: the rest have time to come."""
+        """Start all pods if there is room, else those that fit: the others may start until the timeout."""
         plan = self.plan
-        spots = self.place(plan.room, job)
+        spots = self.place.find(plan.room, job)
         if spots is None:
-            # Of a GPU type there is no more quota than devices; and who was sent back waits until it fits.
+            # A GPU type has no more quota than devices, and a requeued workload waits until it fits.
             late = job.id in self.requeued or _free(plan.room, job.shape) < job.gpus
             if self.policy.whole or late:
                 return plan.deny(job, "Resources")
-            spots = dealt(plan.room, job.shape, job.shape.tasks, emptiest=self.policy.emptiest)
+            spots = pod_spots(plan.room, job.shape, job.shape.tasks, emptiest=self.policy.emptiest)
             if not spots:
                 return plan.deny(job, "Resources")
         if not plan.start(job, spots):
             return False
-        if tasks_in(spots, job.shape) < _least(job):
+        if tasks_in(spots, job.shape) < least_tasks(job):
             self.unready[job.id] = self.view.now
         else:
             self.requeued.pop(job.id, None)
         return True
 
     def _evict_for(self, job: JobView) -> bool:
-        """Take back what others of the cohort borrowed of this job's quota, or what lower priority holds."""
+        """Evict jobs of the cohort that borrow this job's quota, or jobs of lower priority."""
         plan, mine, line = self.plan, job.tenant, self.view.cluster.line
         used = self._used()
         reclaims = self.policy.reclaims and used.get(mine, 0) + job.shape.load <= self.quota.get(mine, 0)
@@ -163,26 +172,26 @@ class _Cycle:
                 return False
             return any(name in cohort for name in line(other.tenant)[1:])
 
-        def enough() -> bool:
-            return self._over(job) is None and self.place(plan.room, job) is not None
+        def fits() -> bool:
+            return self._over(job) is None and self.place.find(plan.room, job) is not None
 
-        # Who borrows nothing now will not when others have left: all but a few need not be put in order.
+        # A tenant that borrows nothing now borrows nothing after evictions, so only these are sorted.
         others = [other for other in self.view.running.values() if may_leave(other)]
         others.sort(key=lambda o: (o.tenant == mine, *latest_first(o)))
-        gone = reclaim(plan, others, may_leave, enough)
+        gone = reclaim(plan, job, others, may_leave, fits)
         for other in gone:
             self.unready.pop(other.id, None)
         return bool(gone) and self._start(job)
 
     def _rank(self, job: JobView) -> Key:
-        """Queues within their quota go first; inside a queue the order stays as it is."""
+        """Queues within their quota go first; inside a queue the order does not change."""
         return self.plan.used.get(job.tenant, 0) >= self.quota.get(job.tenant, 0)
 
     def _over(self, job: JobView) -> str | None:
         return over_quota(self.view.cluster, self.quota, self._used(), job.tenant, job.shape.load)
 
     def _used(self) -> Mapping[str, int]:
-        """Admitted: what is held, and what those who are not whole have still to get."""
+        """The quota in use: devices held, and those that pods of admitted workloads have yet to get."""
         if not self.unready:
             return self.plan.used
         used = dict(self.plan.used)
@@ -192,16 +201,9 @@ class _Cycle:
                 used[tenant] = used.get(tenant, 0) + (job.shape.load - job.held if job is not None else 0)
         return used
 
-    def _review(self, at: int) -> None:
-        self.plan.review_at = at if self.plan.review_at is None else min(at, self.plan.review_at)
-
-
-def _least(job: JobView) -> int:
-    return min(job.traits.least or job.shape.tasks, job.shape.tasks)
-
 
 def _free(room: Room, shape: Shape) -> int:
-    """Devices free for a shape, on whatever nodes."""
+    """Devices free for a shape, on any nodes."""
     return sum(
         room.free_on(node).bit_count()
         for node in range(len(room.cluster.nodes))
@@ -221,13 +223,13 @@ def kueue(
 ) -> Policy:
     """A workload is admitted whole against its queue's quota, and may borrow inside its cohort.
 
-    A queue is a tenant (`quota`, `borrow`), its cohort the parent. `reclaim` evicts who borrowed, the latest
-    first, when the owner wants its quota; `preempt` evicts lower priority inside a queue. A workload whose
-    pods do not all start within `ready_timeout` seconds is sent back for `requeue_backoff`, twice as long
-    each time; with `whole`, as under topology-aware scheduling, it is not admitted before all its pods have
-    a place, and room is made for it as quota is. Deviations: quotas count GPUs of all types together, and of
-    each type there is no more quota than there are devices; a workload for which not one pod fits is not
-    admitted; one that was sent back is not admitted before it fits whole.
+    A queue is a tenant (`quota`, `borrow`), its cohort the parent. `reclaim` evicts borrowers, the latest
+    first, when the owner needs its quota; `preempt` evicts lower priority inside a queue. If the pods of a
+    workload do not all start within `ready_timeout` seconds, it is requeued for `requeue_backoff` seconds,
+    twice as long each time. With `whole`, as under topology-aware scheduling, a workload is admitted only
+    when all its pods have a place, and jobs are evicted to make this place. Deviations: quotas count GPUs of
+    all types together, and each type has no more quota than devices; a workload of which not one pod fits is
+    not admitted; a requeued workload is admitted only when it fits whole.
     """
     return Admission(
         strict=strategy == "strict",

@@ -7,10 +7,21 @@ from dataclasses import dataclass, field
 from heapq import heapify, heappop, heapreplace
 from typing import Literal
 
-from dovetail.mechanisms.fair import Shares, Vector, asked, dominant, held, plus, tenant_of, water_filled
-from dovetail.mechanisms.pods import by_class, dealt, joined, tasks_in, without_one
-from dovetail.mechanisms.quota import latest_first
-from dovetail.model.grant import Spots
+from dovetail.mechanisms.fair.dominant_share import (
+    Holdings,
+    Vector,
+    dominant,
+    held,
+    plus,
+    requested,
+    tenant_of,
+)
+from dovetail.mechanisms.fair.water_filling import water_filled
+from dovetail.mechanisms.order.keys import by_priority_class
+from dovetail.mechanisms.place.pods import joined, least_tasks, pod_spots, tasks_in, without_one
+from dovetail.mechanisms.preempt.reclaim import latest_first
+from dovetail.mechanisms.quota.tenant_quota import under_limits
+from dovetail.model.grant import Spots, load_of
 from dovetail.model.job import Shape
 from dovetail.model.units import WHOLE, micros
 from dovetail.model.view import JobView, Order, Plan, Policy, View
@@ -18,13 +29,13 @@ from dovetail.model.view import JobView, Order, Plan, Policy, View
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sessions:
-    """Each session: share out, start gangs, take back what exceeds a gang, and let elastic jobs grow."""
+    """Each session: set shares, start gangs, evict pods beyond a gang, and let elastic jobs grow."""
 
     quantum: int
     emptiest: bool
     preempt: bool
     reclaim: bool
-    order: Order = by_class
+    order: Order = by_priority_class
     group: Callable[[JobView], Hashable] = field(default=tenant_of)
 
     def decide(self, view: View) -> Plan:
@@ -32,55 +43,55 @@ class Sessions:
         session = _Session(self, view, plan)
         starved = session.allocate()
         if starved and (self.preempt or self.reclaim):
-            session.take_back(starved)
+            session.evict(starved)
         session.grow()
         return plan
 
 
 class _Session:
-    """One session: the queues' shares, kept up while the plan is made."""
+    """One session: the holdings of the queues, kept up to date with the plan."""
 
     def __init__(self, policy: Sessions, view: View, plan: Plan) -> None:
         self.policy, self.view, self.plan = policy, view, plan
-        self.shares = Shares(view)
+        self.holdings = Holdings(view)
         self.deserved = self._deserved()
 
     def _deserved(self) -> dict[str, tuple[float, float, float]]:
-        """Each resource by the queues' weights, up to what each asks for (Volcano's proportion)."""
+        """The share of each queue in each resource, by weight, up to its request (Volcano's proportion)."""
         wants: dict[str, Vector] = {}
         for job in (*self.view.running.values(), *self.view.queue):
-            most = asked(job.shape.of(_most(job)))
+            most = requested(job.shape.of(_most(job)))
             wants[job.tenant] = plus(wants.get(job.tenant, (0, 0, 0)), most)
         weights = {t.name: t.weight for t in self.view.cluster.tenants.values()}
         parts = [
             water_filled(total, {name: want[i] for name, want in wants.items()}, weights)
-            for i, total in enumerate(self.shares.total)
+            for i, total in enumerate(self.holdings.total)
         ]
         return {name: (parts[0][name], parts[1][name], parts[2][name]) for name in wants}
 
     def allocate(self) -> list[JobView]:
-        """Gangs of queues below their share, the lowest first; who found no room."""
+        """Start gangs of queues below their share, the lowest first; the gangs that found no room."""
         plan = self.plan
         starved: list[JobView] = []
         for job in self.view.queue.walk(rank=lambda job: self._filled(job.tenant)):
             if self._overused(job.tenant):
-                plan.deny(job, "AssocGrpGRES", f"queue {job.tenant} has what it deserves")
+                plan.deny(job, "AssocGrpGRES", f"queue {job.tenant} holds its deserved share")
                 continue
             spots = self._gang(job)
             if spots is None:
                 starved.append(job)
                 plan.deny(job, "Resources")
             elif plan.start(job, spots):
-                self.shares.add(job.tenant, held(spots))
+                self.holdings.add(job.tenant, held(spots))
         return starved
 
-    def take_back(self, starved: list[JobView]) -> None:
-        """Pods beyond their gang leave: of lower priority in the same queue, or of a queue over its share."""
+    def evict(self, starved: list[JobView]) -> None:
+        """Evict pods beyond their gang: of lower priority in the same queue, or of a queue over its share."""
         for job in starved:
             if not self._overused(job.tenant) and self._make_room(job):
                 spots = self._gang(job)
                 if spots is not None and self.plan.start(job, spots):
-                    self.shares.add(job.tenant, held(spots))
+                    self.holdings.add(job.tenant, held(spots))
 
     def _make_room(self, job: JobView) -> bool:
         before: dict[JobView, Spots] = {}
@@ -95,7 +106,7 @@ class _Session:
             while victim.spots and self._spare(victim) and self._may_take(job, victim):
                 before.setdefault(victim, victim.spots)
                 self._drop_pod(victim)
-                if self._gang(job) is not None:
+                if self._may_start(job):
                     return True
         for victim, spots in reversed(before.items()):
             self._count(victim, spots)
@@ -105,9 +116,16 @@ class _Session:
                 self.plan.shift(victim, spots)
         return False
 
+    def _may_start(self, job: JobView) -> bool:
+        """Whether its gang has a place, and its tenant's limits allow it."""
+        spots = self._gang(job)
+        return spots is not None and under_limits(
+            self.view.cluster, self.plan.used, job.tenant, load_of(spots)
+        )
+
     def _worth_while(self, job: JobView, victims: list[JobView]) -> bool:
-        """Whether there would be GPUs enough, were all to give what they can spare: few trials fail then."""
-        wanted = _least(job) * job.shape.each * job.shape.milli
+        """Whether there would be enough GPUs if the victims gave up all they hold: a quick check first."""
+        wanted = least_tasks(job) * job.shape.each * job.shape.milli
         return wanted <= self.plan.room.free_gpus * WHOLE + sum(victim.held for victim in victims)
 
     def _may_take(self, job: JobView, victim: JobView) -> bool:
@@ -116,8 +134,8 @@ class _Session:
         return self.policy.reclaim and self._filled(victim.tenant) > 1.0
 
     def _spare(self, job: JobView) -> bool:
-        """A pod that its job can do without; a job of single pods has no gang to break."""
-        return _least(job) == 1 or tasks_in(job.spots or (), job.shape) > _least(job)
+        """Whether a job can lose a pod; a job of single pods has no gang to break."""
+        return least_tasks(job) == 1 or tasks_in(job.spots or (), job.shape) > least_tasks(job)
 
     def _drop_pod(self, job: JobView) -> None:
         spots = job.spots or ()
@@ -129,12 +147,12 @@ class _Session:
             self.plan.stop(job)
 
     def _count(self, job: JobView, spots: Spots) -> None:
-        """The shares as if the job held these spots."""
+        """Change the holdings as if the job held these spots."""
         old, new = held(job.spots or ()), held(spots)
-        self.shares.add(job.tenant, (new[0] - old[0], new[1] - old[1], new[2] - old[2]))
+        self.holdings.add(job.tenant, (new[0] - old[0], new[1] - old[1], new[2] - old[2]))
 
     def grow(self) -> None:
-        """One pod at a time to the elastic job that ranks first: queue, priority, then smallest share."""
+        """Add one pod at a time to the elastic job that ranks first: queue, priority, then smallest share."""
         growing = [
             job
             for job in self.view.running.values()
@@ -154,41 +172,37 @@ class _Session:
         spots = job.spots or ()
         if self._overused(job.tenant) or tasks_in(spots, job.shape) >= _most(job):
             return False
-        more = dealt(self.plan.room, _pod(job.shape), 1, emptiest=self.policy.emptiest)
+        more = pod_spots(self.plan.room, _pod(job.shape), 1, emptiest=self.policy.emptiest)
         if not more:
             return False
         if not self.plan.shift(job, joined(spots, more)):
             return False
-        self.shares.add(job.tenant, held(more))
+        self.holdings.add(job.tenant, held(more))
         return True
 
     def _place_of(self, job: JobView) -> tuple[float, int, float, int]:
-        share = dominant(held(job.spots or ()), self.shares.total)
+        share = dominant(held(job.spots or ()), self.holdings.total)
         return self._filled(job.tenant), -job.priority, share, job.arrived_at
 
     def _gang(self, job: JobView) -> Spots | None:
-        least = _least(job)
+        least = least_tasks(job)
         shape = job.shape.of(least)
         if shape.roles:
             return self.plan.room.anywhere(shape)
-        spots = dealt(self.plan.room, shape, least, emptiest=self.policy.emptiest)
+        spots = pod_spots(self.plan.room, shape, least, emptiest=self.policy.emptiest)
         return spots if tasks_in(spots, shape) == least else None
 
     def _filled(self, queue: str) -> float:
-        """How much of what it deserves a queue has, of the resource of which it has most."""
-        parts = zip(self.shares.of(queue), self.deserved.get(queue, (0.0, 0.0, 0.0)), strict=True)
+        """The largest fraction of its deserved share that a queue holds of any resource."""
+        parts = zip(self.holdings.of(queue), self.deserved.get(queue, (0.0, 0.0, 0.0)), strict=True)
         return max((part / due for part, due in parts if due > 0), default=0.0)
 
     def _overused(self, queue: str) -> bool:
-        """All that it deserves is reached: below it a queue may still start a gang that goes beyond."""
+        """Whether a queue holds all it deserves; below that it may start a gang that goes beyond."""
         due = self.deserved.get(queue, (0.0, 0.0, 0.0))
         return any(due) and all(
-            part + 1e-6 >= share for part, share in zip(self.shares.of(queue), due, strict=True)
+            part + 1e-6 >= share for part, share in zip(self.holdings.of(queue), due, strict=True)
         )
-
-
-def _least(job: JobView) -> int:
-    return min(job.traits.least or job.shape.tasks, job.shape.tasks)
 
 
 def _most(job: JobView) -> int:
@@ -210,10 +224,10 @@ def volcano(
 ) -> Policy:
     """A gang starts when its least number of pods can be placed together; elastic jobs grow pod by pod.
 
-    Queues are tenants and share every resource by weight; the one with least of what it deserves goes first.
-    Every `period` seconds a session starts gangs, takes back pods beyond a gang for gangs without room (of
-    lower priority in the same queue: `preempt`; of queues over their share: `reclaim`), and lets jobs grow.
-    Deviations: the actions enqueue and backfill have nothing to do here (all pods exist, none asks for
-    nothing); growth comes after both kinds of taking back.
+    Queues are tenants and share every resource by weight; the queue with the smallest fraction of its
+    deserved share goes first. Every `period` seconds a session starts gangs, evicts pods beyond a gang for
+    gangs without room (of lower priority in the same queue: `preempt`; of queues over their share:
+    `reclaim`), and lets jobs grow. Deviations: the actions enqueue and backfill have nothing to do here (all
+    pods exist, and all ask for resources); growth comes after both kinds of eviction.
     """
     return Sessions(quantum=micros(period), emptiest=score == "spread", preempt=preempt, reclaim=reclaim)

@@ -6,8 +6,10 @@ from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
 from typing import Literal, cast
 
-from dovetail.mechanisms.order import arrival
-from dovetail.mechanisms.quota import ceilings, guarantees, latest_first, reclaim
+from dovetail.mechanisms.order.keys import arrival
+from dovetail.mechanisms.preempt.reclaim import latest_first, reclaim
+from dovetail.mechanisms.queue.reviews import review_by
+from dovetail.mechanisms.quota.tenant_quota import ceilings, guarantees
 from dovetail.model.grant import Spots
 from dovetail.model.units import micros
 from dovetail.model.view import JobView, Key, Order, Plan, Policy, View
@@ -19,10 +21,10 @@ def _queue_and_user(job: JobView) -> tuple[str, str]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Capacity:
-    """The queue that has least of its guarantee goes first; it may borrow what nobody else is entitled to."""
+    """The queue with the least of its guarantee goes first; it may borrow idle guarantees of others."""
 
     user_limit: float
-    delay: int  # for one node; the more nodes, the more often a job is offered one
+    delay: int  # with one node; with more nodes, offers come more often
     strict: bool
     preempt: bool
     order: Order = arrival
@@ -39,7 +41,7 @@ class Capacity:
 
 
 class _Pass:
-    """One decision: what is true of the queues, and what the pass has found so far."""
+    """One decision."""
 
     def __init__(self, policy: Capacity, view: View, plan: Plan) -> None:
         self.policy, self.view, self.plan = policy, view, plan
@@ -50,9 +52,9 @@ class _Pass:
         self.by_user: dict[tuple[str, str], int] = {}
         for job in view.running.values():
             self._count(job, job.held)
-        self.missed: dict[str, int] = {}  # since when a job has passed over spots for being apart
+        self.missed: dict[str, int] = {}  # since when a job has declined spots on more nodes than it needs
         self.before = cast("Mapping[str, int]", view.memory or {})
-        self.entitled: list[JobView] = []  # within their guarantee, and without room
+        self.entitled: list[JobView] = []  # jobs within their queue's guarantee, without room
 
     def serve(self) -> None:
         self._walk()
@@ -62,17 +64,17 @@ class _Pass:
 
     def _walk(self) -> None:
         plan = self.plan
-        shut: set[str] = set()
+        closed: set[str] = set()
         self.entitled = []
         for job in self.view.queue.walk(rank=self._rank):
             queue = job.tenant if job.tenant in self.given else ""
-            if queue in shut:
+            if queue in closed:
                 continue
             if not self._user_may(job):
-                plan.deny(job, "QOSMaxGRESPerUser", f"user {job.user} has its part of queue {queue}")
+                plan.deny(job, "QOSMaxGRESPerUser", f"user {job.user} is at its limit in queue {queue}")
                 continue
             if not self._try(job) and self.policy.strict:
-                shut.add(queue)
+                closed.add(queue)
 
     def _try(self, job: JobView) -> bool:
         plan, load = self.plan, job.shape.load
@@ -81,7 +83,7 @@ class _Pass:
             return plan.deny(job, "AssocGrpGRES", f"queue {full} is at its maximum capacity")
         borrows = self._borrows(job, load)
         if borrows and self.entitled:
-            return plan.deny(job, "Priority", "another is entitled to what falls free")
+            return plan.deny(job, "Priority", "a job within its guarantee waits for what falls free")
         spots = self._place(job)
         if spots is not None and plan.start(job, spots):
             self._count(job, job.held)
@@ -91,7 +93,7 @@ class _Pass:
         return plan.deny(job, "Resources") if spots is None else False
 
     def _place(self, job: JobView) -> Spots | None:
-        """Packed; apart only after so many missed offers. A node makes one a heartbeat."""
+        """A packed place; any place only after enough missed offers. A node makes one offer a heartbeat."""
         room, now = self.plan.room, self.view.now
         spots = room.best(job.shape)
         if spots is not None:
@@ -104,12 +106,11 @@ class _Pass:
         if relaxed_at <= now:
             return spots
         self.missed[job.id] = since
-        review = self.plan.review_at
-        self.plan.review_at = relaxed_at if review is None else min(review, relaxed_at)
+        review_by(self.plan, relaxed_at)
         return None
 
     def _take_back(self, job: JobView) -> bool:
-        """Stop the latest of queues that stay above their guarantee without them."""
+        """Stop the latest jobs of queues that stay above their guarantee without them."""
         plan, used, given = self.plan, self.plan.used, self.given
 
         def may_leave(other: JobView) -> bool:
@@ -118,7 +119,7 @@ class _Pass:
         others = sorted(
             (other for other in self.view.running.values() if other.tenant != job.tenant), key=latest_first
         )
-        gone = reclaim(plan, others, may_leave, lambda: plan.room.best(job.shape) is not None)
+        gone = reclaim(plan, job, others, may_leave, lambda: plan.room.best(job.shape) is not None)
         for other in gone:
             self._count(other, -other.shape.load)
         if not gone or not plan.start(job):
@@ -127,7 +128,7 @@ class _Pass:
         return True
 
     def _rank(self, job: JobView) -> Key:
-        """From the root down: used over guaranteed, level by level."""
+        """From the root of the tree down: used over guaranteed, level by level."""
         line = self.view.cluster.line(job.tenant) if job.tenant in self.given else ()
         if not line:
             return ((float("inf"), -1),)
@@ -149,7 +150,7 @@ class _Pass:
         return None
 
     def _user_may(self, job: JobView) -> bool:
-        """A user holds at most a multiple of the queue's guarantee, but may always have one job."""
+        """Whether the user stays within its multiple of the queue's guarantee; one job is always allowed."""
         if not job.user or job.tenant not in self.given:
             return True
         holds = self.by_user.get(_queue_and_user(job), 0)
@@ -168,13 +169,13 @@ def yarn_cs(
     discipline: Literal["strict", "skip"] = "strict",
     preempt: bool = False,
 ) -> Policy:
-    """Queues with guaranteed and maximum capacity; who has least of its guarantee is served first.
+    """Queues with guaranteed and maximum capacity; the queue with the least of its guarantee goes first.
 
-    A queue is a tenant: its capacity is `quota`, or by `weight` of what the others leave of their parent's;
-    its maximum is `limit`, or what it may `borrow` on top. A gang waits `locality_delay` missed offers (one a
-    node and `heartbeat` seconds) for a place together. Deviations: while somebody within a guarantee waits
-    for room, nobody borrows (YARN keeps containers for him instead, which a gang cannot use one by one); a
-    user may always have one job, whatever the factor, or a wide one would never start.
+    A queue is a tenant: its capacity is `quota`, or its part by `weight` of what its siblings' quotas leave;
+    its maximum is `limit`, or what it may `borrow` on top. A gang waits `locality_delay` missed offers (one
+    per node and `heartbeat` seconds) for a packed place. Deviations: while a job within a guarantee waits for
+    room, no queue borrows (YARN reserves containers instead, which a gang cannot use one by one); a user may
+    always have one job, whatever the factor, or a wide job would never start.
     """
     return Capacity(
         user_limit=user_limit_factor,

@@ -1,7 +1,7 @@
-"""Run a core forward from where it is: what would happen if all estimates were true and nothing else came.
+"""Simulate a core from its present state: what happens if all estimates are right and no other job arrives.
 
-This is how a plane says when a job will start: the policy that runs the cluster decides, in a simulated world
-that begins with what runs now. A job that has outlived its estimate is taken to need as long again.
+The control plane predicts start times with this: the policy of the cluster decides, in a simulated world that
+begins with the jobs that run now. A job that has outlived its estimate is assumed to need as long again.
 """
 
 from __future__ import annotations
@@ -22,21 +22,21 @@ LETTING_GO = 30 * SECOND  # how long a job that was told to stop may still take
 
 
 def forward(core: Core, more: Sequence[Job] = ()) -> Iterator[Step]:
-    """The steps to come of a core that nobody else uses."""
+    """The steps to come. The core is changed, so pass one that nothing else uses."""
     world = World(core.cluster)
     for job in list(core.jobs.values()):
         world.adopt(_spec(job, core.now), job, core.now, started=job.awaiting is None)
-    for job_id in core.stopping():
+    for job_id in core.stopping.held:
         known = core.jobs.get(job_id)
         epoch, kept = (known.epoch, known.done) if known is not None else (0, 0)
         heappush(world.heap, (core.now + LETTING_GO, STOPPED, job_id, epoch, kept))
-    if core.moved or core.arrived:  # a core that was moved elsewhere has to be asked before anything happens
+    if core.changed or core.arrived:  # a copied core may owe a decision before the first event
         heappush(world.heap, (core.now, RESIZED, "", 0, None))
     return simulate(core, world, more)
 
 
 def _spec(job: ActiveJob, now: int) -> Job:
-    """Its work as far as one can tell."""
+    """The job with its estimated work in place of its true work."""
     spec = job.spec
     done = job.done_at(now)
     left = spec.estimate - done

@@ -13,14 +13,15 @@ from fnmatch import fnmatchcase
 from dovetail.core.core import Core, Step
 from dovetail.model.action import Resize, Start
 from dovetail.model.cluster import Cluster
+from dovetail.model.estimate import DECLARED, Estimator
 from dovetail.model.event import FAILED, FINISHED, STOPPED
 from dovetail.model.grant import Spots, load_of
 from dovetail.model.job import Job
-from dovetail.model.speed import Speed
 from dovetail.model.units import WHOLE
 from dovetail.model.view import Policy
 from dovetail.sim.outcomes import NEVER, Outcomes
 from dovetail.sim.simulate import simulate
+from dovetail.sim.true_speed import Speed
 from dovetail.sim.world import Incident, World
 
 
@@ -47,10 +48,11 @@ class Run:
     busy: int  # milli-GPU-microseconds held
     lost: int  # milli-GPU-microseconds of these without lasting work
     cpu_seconds: float
-    stalled: list[str]  # held devices to the end and made no progress
-    waiting: list[str]  # never ended for another reason: the queue when the events ran out
+    stalled: list[str]  # jobs that held devices to the end without progress
+    stalled_load: int  # milli-GPUs that these hold
+    waiting: list[str]  # jobs that were still in the queue when the events ran out
     series: list[tuple[int, int, int]]  # (time, milli-GPUs held, jobs waiting), if asked for
-    stretches: list[Stretch]  # who held what and when, if asked for
+    stretches: list[Stretch]  # which job held which spots and when, if asked for
     options: Mapping[str, object] = field(default_factory=dict)
     seed: int = 0
 
@@ -65,7 +67,7 @@ class Run:
 
     @property
     def utilization(self) -> float:
-        """Device time held over device time there was, from the first arrival to the last event."""
+        """Device time held over all device time, from the first arrival to the last event."""
         span = self.until - min(self.jobs.submit, default=0)
         return self.busy / (span * self.cluster.gpus * WHOLE) if span and self.cluster.gpus else 0.0
 
@@ -74,7 +76,7 @@ class Run:
         return sum(self.jobs.stops)
 
     def jct(self, pattern: str = "*") -> list[float]:
-        """Completion times in seconds of the finished jobs whose id matches."""
+        """Completion times (JCT) in seconds, of the finished jobs with a matching id."""
         jobs = self.jobs
         return [
             (finish - submit) / 1e6
@@ -83,12 +85,24 @@ class Run:
         ]
 
     def wait(self, pattern: str = "*") -> list[float]:
-        """Seconds from arrival to first start of those that started."""
+        """Waiting times in seconds, of the jobs with a matching id: eligible and not running, up to the end.
+
+        Time after a preemption counts. A job that has not ended has waited up to the last instant of the run.
+        """
         jobs = self.jobs
         return [
-            (start - submit) / 1e6
-            for name, submit, start in zip(jobs.id, jobs.submit, jobs.start, strict=True)
-            if start != NEVER and (pattern == "*" or fnmatchcase(name, pattern))
+            wait / 1e6
+            for name, wait in zip(jobs.id, jobs.wait(self.until).tolist(), strict=True)
+            if pattern == "*" or fnmatchcase(name, pattern)
+        ]
+
+    def first_start(self, pattern: str = "*") -> list[float]:
+        """Seconds from arrival to first start, of the jobs that started and have a matching id."""
+        jobs = self.jobs
+        return [
+            wait / 1e6
+            for name, wait in zip(jobs.id, jobs.first_start.tolist(), strict=True)
+            if wait != NEVER and (pattern == "*" or fnmatchcase(name, pattern))
         ]
 
     def start(self, job: str) -> float:
@@ -103,7 +117,7 @@ class Run:
 
 
 class Trail:
-    """Who held what and when, and the level of use over time: for charts."""
+    """Which job held which spots and when, and the GPUs in use over time: for charts."""
 
     __slots__ = ("_held", "_level", "series", "stretches")
 
@@ -139,7 +153,7 @@ class Trail:
 
 @contextmanager
 def collector_paused() -> Iterator[None]:
-    """A run leaves no cycles behind, and searching a million jobs for some takes a quarter of its time."""
+    """Pause the garbage collector: a run makes no cycles, and the search for some takes a quarter of it."""
     was_on = gc.isenabled()
     gc.disable()
     try:
@@ -158,14 +172,18 @@ def run(
     seed: int = 0,
     until: int | None = None,
     speed: Speed | None = None,
+    estimator: Estimator = DECLARED,
     incidents: Iterable[Incident] = (),
     on_step: Callable[[Core, Step], None] | None = None,
     trace: bool = False,
     options: Mapping[str, object] | None = None,
 ) -> Run:
-    """Simulate a trace under a policy. `jobs` are in order of arrival; `trace` keeps what charts need."""
+    """Simulate a trace under a policy. `jobs` are in order of arrival; `trace` records what charts need.
+
+    Jobs run at the true `speed`; the policy sees the estimates of the `estimator`.
+    """
     began = time.process_time()
-    core = Core(cluster, policy, seed)
+    core = Core(cluster, policy, seed, estimator)
     world = World(cluster, speed=speed, incidents=incidents)
     trail = Trail() if trace else None
     queue = core.queue
@@ -194,6 +212,7 @@ def run(
         lost=world.lost,
         cpu_seconds=time.process_time() - began,
         stalled=[] if until is not None else sorted(holding),
+        stalled_load=sum(core.running[job].held for job in holding if job in core.running),
         waiting=sorted(job for job in core.jobs if job not in core.running),
         series=trail.series if trail else [],
         stretches=trail.stretches if trail else [],

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 from heapq import heappop
 
 from dovetail.core.core import Core, Step
+from dovetail.core.hearing import hear
 from dovetail.model.action import Start
 from dovetail.model.event import SUBMITTED, Event
 from dovetail.model.job import Job
@@ -17,11 +18,10 @@ FOREVER = 1 << 62
 def simulate(
     core: Core, world: World, jobs: Iterable[Job], until: int | None = None, *, every_step: bool = True
 ) -> Iterator[Step]:
-    """One step for each moment at which something happens; the core is told of it in rounds, if it has some.
+    """One step for each instant at which something happens; with a round-based policy, for each such round.
 
-    `jobs` come in order of arrival. All that is due at one instant is handed over at once, so that the
-    policy is asked when everything of that instant is known. Unless `every_step` is wanted, there is none for
-    what is no business of the policy's: the same decisions in fewer steps.
+    `jobs` are in order of arrival. All events of one instant are applied before the policy is asked. Without
+    `every_step`, events that need no decision make no step: the same decisions in fewer steps.
     """
     if every_step or until is not None or core.policy.quantum is not None:
         return _steps(core, world, jobs, until)
@@ -68,15 +68,15 @@ def _steps(core: Core, world: World, jobs: Iterable[Job], until: int | None) -> 
 
 
 def _decisive_steps(core: Core, world: World, jobs: Iterable[Job]) -> Iterator[Step]:
-    """The steps from which something may follow; of the rest the core only hears."""
-    heap, holds, submit, hear = world.heap, world.holds, world.submit, core.hear
+    """Only the steps from which actions may follow; the core hears of all other events by `hear`."""
+    heap, holds, submit = world.heap, world.holds, world.submit
     start, perform = world.start, world.perform
     arrivals = iter(jobs)
     upcoming = next(arrivals, None)
     arrives = upcoming.arrived_at if upcoming is not None else FOREVER
     time = heap[0][0] if heap else FOREVER
     alarm = FOREVER
-    owed = False  # something was heard at this instant, and may yet be answered
+    owed = False  # the core heard an event of this instant, and may still have to decide
     step: Step | None
     while True:
         if alarm < time and alarm < arrives:
@@ -85,12 +85,12 @@ def _decisive_steps(core: Core, world: World, jobs: Iterable[Job]) -> Iterator[S
             if time == FOREVER:
                 return
             now, event = time, heappop(heap)
-            true = holds(event)  # its neighbours may have something to say at once
+            true = holds(event)  # this may add events of neighbours at the same instant
             time = heap[0][0] if heap else FOREVER
             more = now in (time, arrives)
             if true:
                 owed = more
-                step = hear(event, more)
+                step = hear(core, event, more)
             elif owed and not more:
                 owed = False
                 step = core.handle(now, [])
@@ -101,7 +101,7 @@ def _decisive_steps(core: Core, world: World, jobs: Iterable[Job]) -> Iterator[S
             upcoming = next(arrivals, None)
             arrives = upcoming.arrived_at if upcoming is not None else FOREVER
             submit(job)
-            step = hear((now, SUBMITTED, job.id, 0, job), arrives == now)
+            step = hear(core, (now, SUBMITTED, job.id, 0, job), arrives == now)
         if step is None:
             continue
         for action in step[4]:

@@ -1,8 +1,9 @@
-"""The simulated cluster: it performs the core's actions and says what comes of them.
+"""The simulated cluster: it performs the core's actions and predicts the events that follow.
 
-It alone knows how much work a job really has and how fast it really goes. A job without a profile on devices
-of speed 1 runs at rate 1, and costs next to nothing to simulate; everything else is rated by `Speed`, and
-rated again when somebody joins or leaves one of its devices, or when it comes into another regime of its own.
+Only the world knows the true work and the true speed of a job. A job without a profile, on devices of speed
+1, runs at rate 1 and costs next to nothing to simulate. The rate of every other job comes from `Speed`. It is
+computed again when another job starts or stops on one of its devices, and when the job enters its next
+regime.
 """
 
 from __future__ import annotations
@@ -16,10 +17,11 @@ from dovetail.model.cluster import Cluster
 from dovetail.model.event import FAILED, FINISHED, NODE_JOINED, NODE_LOST, PROGRESSED, RESIZED, STOPPED, Event
 from dovetail.model.grant import Spots, Terms, load_of
 from dovetail.model.job import Job
-from dovetail.model.speed import Neighbour, ProfiledSpeed, Speed, regime_at
+from dovetail.model.profile_arithmetic import regime_at
 from dovetail.model.units import MINUTE
 from dovetail.model.view import JobView
 from dovetail.sim.outcomes import Outcomes
+from dovetail.sim.true_speed import Neighbour, ProfiledSpeed, Speed
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +35,7 @@ class Incident:
 
 
 class Running:
-    """The truth about one job."""
+    """The true state of one job."""
 
     __slots__ = (
         "done",
@@ -55,23 +57,23 @@ class Running:
 
     def __init__(self, job: Job, row: int) -> None:
         self.job = job
-        self.row = row  # of its outcome
+        self.row = row  # in `outcomes`
         self.done = 0  # work, up to live_at
-        self.due = -1  # when it ends, if nothing changes; -1: never
-        self.turns = -1  # when it comes into its next regime before that; -1: never
+        self.due = -1  # when the job ends, if nothing changes; -1: never
+        self.turns = -1  # when the job enters its next regime, if before that; -1: never
         self.epoch = 0
         self.spots: Spots | None = None
-        # It runs at rate 1 on what it asked for, whoever is beside it.
+        # The job runs at rate 1 on what it asked for, with or without neighbours.
         self.simple = job.fails_after is None and job.traits.profile is None and job.shape.exclusive
 
-    # set when it first starts
+    # set at the first start
     fails: int
-    saved: int  # of what is done, as it was last checkpointed when it stopped
-    # set whenever it starts
+    saved: int  # work in the checkpoint of the last stop
+    # set at each start
     live_at: int
     rate: float
-    since: int  # it holds what it holds from then on:
-    load: int  # so many milli-GPUs
+    since: int  # when the job got the devices that it holds now
+    load: int  # milli-GPUs held
     terms: Terms
 
     def advance(self, now: int) -> None:
@@ -82,7 +84,7 @@ class Running:
 
 
 class World:
-    """Performs actions and foretells events, in a heap that the simulator empties."""
+    """Performs actions and predicts events, in a heap that the simulator empties."""
 
     def __init__(
         self,
@@ -100,7 +102,7 @@ class World:
         self._jobs: dict[str, Running] = {}
         self._speed: Speed = speed or ProfiledSpeed(cluster)
         self._uniform = speed is None and all(kind.speed == 1.0 for kind in cluster.types)
-        self._on: dict[tuple[int, int], dict[str, Running]] = {}  # (node, device) -> who is on it
+        self._on: dict[tuple[int, int], dict[str, Running]] = {}  # (node, device) -> jobs on it
         self._down: set[str] = set()
         self._boot_time = boot_time
         for incident in incidents:
@@ -109,7 +111,7 @@ class World:
                 heappush(self.heap, (incident.back_at, NODE_JOINED, incident.node, 0, None))
 
     def submit(self, job: Job) -> None:
-        """A job exists from now on."""
+        """Add a job that has arrived."""
         outcomes = self.outcomes
         row = len(outcomes.job)
         outcomes.job.append(job)
@@ -118,7 +120,7 @@ class World:
         self._jobs[job.id] = Running(job, row)
 
     def adopt(self, job: Job, held: JobView, now: int, *, started: bool) -> None:
-        """A job is there already, with what it has done; if it has started, it goes on from now."""
+        """Add a job with the work that it has done; if it has started, it runs on from now."""
         self.submit(job)
         run = self._jobs[job.id]
         run.epoch, run.done = held.epoch, held.done_at(now)
@@ -132,7 +134,7 @@ class World:
         self._foretell(run)
 
     def holds(self, event: Event) -> bool:
-        """Whether a foretold event still happens: predictions outdated since are dropped here."""
+        """Whether a predicted event still happens; if so, apply it. Outdated predictions are dropped here."""
         kind = event[1]
         if kind == FINISHED:
             time, _, subject, epoch, _ = event
@@ -160,10 +162,10 @@ class World:
             run.done = run.saved = fact[1]
             run.fails += 1
             if run.fails > run.job.traits.retries:
-                self.outcomes.end[subject] = "failed"
+                self.outcomes.unfinished(subject, "failed", time)
             self._vacate(time, run)
             return True
-        if kind == PROGRESSED:  # two at one instant: only the last rate is true
+        if kind == PROGRESSED:  # of two at one instant only the last rate is valid
             run = self._jobs.get(subject)
             if run is not None and run.turns == time and run.epoch == epoch and run.spots is not None:
                 run.done, run.live_at, run.rate = fact[0], time, fact[1]
@@ -177,7 +179,7 @@ class World:
         return True
 
     def perform(self, now: int, action: Action) -> None:
-        """Do as the core says, and foretell what follows."""
+        """Perform an action of the core, and predict the events that follow."""
         if type(action) is Start:
             self.start(now, action)
         elif type(action) is Stop:
@@ -191,17 +193,17 @@ class World:
             if action.keep:
                 heappush(self.heap, (now + self._boot_time, NODE_JOINED, action.node, 0, None))
         elif type(action) is Answer and action.answer == "refused":
-            self.outcomes.end[action.job] = "refused"
+            self.outcomes.unfinished(action.job, "refused", now)
 
     def done(self, job_id: str, now: int) -> int:
-        """The true work a job has behind it."""
+        """The true work that a job has done."""
         run = self._jobs[job_id]
         if run.spots is None or now <= run.live_at:
             return run.done
         return run.done + int((now - run.live_at) * run.rate)
 
     def start(self, now: int, action: Start) -> None:
-        """Perform a start: most actions are one."""
+        """Perform a start, the most frequent action."""
         job_id, epoch, spots, terms = action
         run = self._jobs[job_id]
         job = run.job
@@ -209,7 +211,9 @@ class World:
         run.epoch = epoch
         run.spots = spots
         run.terms = terms
-        run.load = load = load_of(spots)
+        _, devices, share, _, _ = spots[0]  # `load_of`, inlined
+        load = devices.bit_count() * share if len(spots) == 1 and share > 0 else load_of(spots)
+        run.load = load
         run.since = run.live_at = now
         if epoch == 1:
             self.outcomes.start[run.row] = now
@@ -234,7 +238,7 @@ class World:
     def _stop(self, now: int, action: Stop) -> None:
         run = self._jobs.get(action.job)
         if run is None or run.epoch != action.epoch or run.spots is None:
-            if run is None or run.epoch == action.epoch:  # it ended before it could be told
+            if run is None or run.epoch == action.epoch:  # the job ended before the stop reached it
                 heappush(self.heap, (now, STOPPED, action.job, action.epoch, 0 if run is None else run.done))
             return
         died = action.why == "node lost" or any(
@@ -279,7 +283,7 @@ class World:
         heappush(self.heap, (now, PROGRESSED, action.job, action.epoch, (run.done, run.rate)))
 
     def settle(self, now: int) -> list[str]:
-        """Count what is held up to now, at the end of a run; who holds it."""
+        """At the end of a run: count the device time up to now, and return the jobs that hold devices."""
         self.outcomes.trim()
         holding = [job_id for job_id, run in self._jobs.items() if run.spots is not None]
         for job_id in holding:
@@ -305,7 +309,7 @@ class World:
         profile = job.traits.profile
         if profile is not None and profile.regimes:
             before, end = regime_at(profile, run.done, job.work)
-            if end < target:  # a regime ends before the job does: no more is foretold
+            if end < target:  # a regime ends before the job does: predict only that
                 after, _ = regime_at(profile, end, job.work)
                 run.due, run.turns = -1, run.live_at - int(-(end - run.done) // run.rate)
                 rate = run.rate / before * after
@@ -335,10 +339,10 @@ class World:
         return rate
 
     def _rerate(self, now: int, run: Running) -> None:
-        """Somebody joined or left: it goes on at another speed."""
+        """Another job started or stopped on its devices: compute the job's rate again."""
         before, profile = run.rate, run.job.traits.profile
         if profile is not None and profile.regimes:
-            run.advance(now)  # its speed is also one of how far it is
+            run.advance(now)  # its rate also depends on the work done
         rate = self._rated(run, self._met(run))
         if rate == before:
             return
@@ -348,7 +352,7 @@ class World:
         heappush(self.heap, (now, PROGRESSED, run.job.id, run.epoch, (run.done, rate)))
 
     def _occupy(self, run: Running) -> list[Running]:
-        """Put it on its devices; those already there."""
+        """Put a job on its devices; returns the jobs that are there already."""
         met = self._met(run)
         for device in _devices(run.spots):
             self._on.setdefault(device, {})[run.job.id] = run
@@ -378,13 +382,13 @@ class World:
             self._rerate(now, met[job_id])
 
     def _freeze(self, now: int, node: str) -> None:
-        """All that runs there stops dead; the core will say what becomes of it."""
+        """The jobs on a lost node make no more progress; the core decides what happens to them."""
         number = self.cluster.number[node]
         for run in self._jobs.values():
             if run.spots and any(spot[0] == number for spot in run.spots):
                 run.advance(now)
                 spots = run.spots
-                self._vacate(now, run)  # dead, it bothers no neighbour; it holds its devices till it is told
+                self._vacate(now, run)  # for its neighbours; it holds its devices until the core stops it
                 run.spots = spots
 
 

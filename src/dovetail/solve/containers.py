@@ -1,4 +1,4 @@
-"""How many containers of each application go where: the most use of a cluster within two bounds.
+"""How many containers of each application go where: the highest utilisation within two bounds.
 
 Rows i are applications, columns g groups of equal servers, r resources. `x[i, g]` whole containers of i on
 g; n_i of them in all, or none while it waits. With d the demand of a container, C all there is and s_i = n_i
@@ -7,12 +7,12 @@ max_r d_ir / C_r the dominant share,
     sum over i of x[i, g] d_i                  <= what group g has
     least_i <= n_i <= most_i                   or 0, if it has not started
     sum over i of |s_i - fair_i|               <= loss         fairness
-    how many that run have another x than now  <= resizes      each is stopped and resumed
+    number of running i with another x[i]      <= resizes      each is stopped and resumed
 
-and the sum over i and r of n_i d_ir / C_r is as large as can be. First as many as possible run, the first
-rows before the last; then the fairness bound is kept, or missed by as little as possible; then comes use;
-and of equals the one with the fewest changes. (Sun et al., "Towards Distributed Machine Learning in Shared
-Clusters", SMARTCOMP 2017.)
+and the sum over i and r of n_i d_ir / C_r (utilisation) is maximised. The objectives in order: as many
+applications as possible run, the first rows before the last; the fairness bound is kept, or missed by as
+little as possible; utilisation; and the fewest changes. (Sun et al., "Towards Distributed Machine Learning in
+Shared Clusters", SMARTCOMP 2017.)
 """
 
 from __future__ import annotations
@@ -30,28 +30,28 @@ IntVector = npt.NDArray[np.int64]
 IntMatrix = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
 
-RUN, MISS, CHANGE = 500.0, 100.0, 1e-3  # against one whole resource in use
+RUN, MISS, CHANGE = 500.0, 100.0, 1e-3  # weights, against 1 for one resource wholly in use
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Partition:
-    """The question, as arrays."""
+    """The problem, as arrays."""
 
     demand: Matrix  # i x r: of one container
-    total: Vector  # r: all there is; 0 counts in no share
+    total: Vector  # r: the whole cluster; a resource of 0 counts in no share
     room: Matrix  # g x r: what each group of servers has for these applications
     fits: IntMatrix  # i x g: the most containers that its servers hold, one by one
     kind: IntVector  # g: an application stays on groups of one kind
     least: IntVector  # i
     most: IntVector  # i
-    now: IntMatrix  # i x g: what it has; all 0 while it waits
+    now: IntMatrix  # i x g: the containers that run; all 0 while it waits
     fair: Vector  # i: its fair share
     loss: float
     resizes: int
 
 
 def divided(asked: Partition) -> IntMatrix:
-    """x, the best there is; rows that run already always do."""
+    """The best x. Applications that run already keep running."""
     apps, groups = asked.now.shape
     if not asked.now.size:
         return asked.now
@@ -98,7 +98,7 @@ def divided(asked: Partition) -> IntMatrix:
 
 
 def _parts(demand: Matrix, total: Vector) -> Matrix:
-    """Of all there is, the part that one container takes; 0 of what has no bound."""
+    """The part of the cluster's total that one container takes; 0 for resources without bound."""
     return np.divide(demand, total, out=np.zeros_like(demand), where=total > 0)
 
 
@@ -114,7 +114,7 @@ def _one_kind(program: _Program, asked: Partition, x: list[list[int]]) -> None:
 
 
 class _Program:
-    """A mixed-integer program, put together piece by piece."""
+    """A mixed-integer program, built column by column and row by row."""
 
     def __init__(self, asked: str) -> None:
         self._asked = asked
@@ -135,7 +135,7 @@ class _Program:
         self._rows.append((entries, float(least), float(most)))
 
     def solved(self) -> Vector:
-        """The values of all columns that make the most of it."""
+        """The values of all columns at the optimum."""
         import highspy  # noqa: PLC0415
 
         lp = highspy.HighsLp()

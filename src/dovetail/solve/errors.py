@@ -1,7 +1,7 @@
-"""What can go wrong in a solver, as opposed to in a question.
+"""Errors of solvers: a well-formed problem that has no solution, or for which none was found.
 
-A wrong question (a negative capacity, a NaN, shapes that do not match) is a `ValueError` before anything is
-solved. What is raised here says that the question was well formed and had no answer, or that none was found.
+A malformed problem (a negative capacity, a NaN, shapes that do not match) is a `ValueError`, raised before
+anything is solved.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""HiGHS with every answer checked: what is not optimal is an error, and so is an option that was not taken.
+"""HiGHS with every status checked: a result that is not optimal is an error, and so is a rejected option.
 
-HiGHS is imported when the first program is made (130 ms), never with a module. One thread: runs are then
-equal bit for bit, and a plane leaves the other cores to others.
+HiGHS is imported when the first program is made (130 ms), never with a module. It uses one thread, so that
+runs are equal bit for bit and the other cores stay free for the control plane.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ ALWAYS: dict[str, bool | int | float | str] = {"output_flag": False, "parallel":
 
 
 def fresh(asked: str, **options: bool | int | float | str) -> highspy.Highs:
-    """A solver that knows nothing yet."""
+    """A new solver with no model in it."""
     import highspy  # noqa: PLC0415
 
     solver: highspy.Highs = highspy.Highs()  # type: ignore[no-untyped-call]
@@ -27,7 +27,7 @@ def fresh(asked: str, **options: bool | int | float | str) -> highspy.Highs:
 
 
 def taken(status: highspy.HighsStatus, asked: str) -> None:
-    """Raise unless HiGHS took what it was given without a word."""
+    """Raise unless HiGHS accepted a call without warning."""
     import highspy  # noqa: PLC0415
 
     if status != highspy.HighsStatus.kOk:

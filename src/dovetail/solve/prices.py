@@ -1,24 +1,24 @@
-"""The level where all rows differ: prices on the pools, and a bound that proves the answer.
+"""The max-min level if all rows differ, by prices on the pools, with a certified bound.
 
 Put a price l[r] on the devices of each pool. To reach level t a row buys the cheapest mixture of ways; as its
 time is limited to 1, that is a point on the lower convex hull of (speed / scale, cost) over its ways and
-idling, so it mixes at most two neighbours of the hull. With prices scaled to `l . capacity = 1`, all that is
-for sale costs 1, hence
+idling, so it mixes at most two neighbours of the hull. With prices scaled to `l . capacity = 1`, all devices
+together cost 1, hence
 
     tau(l) = the largest t at which all rows together pay at most 1        is an upper bound on the level,
 
-whatever the prices (Lagrangian duality), and the best prices make it tight. Rows only meet in the prices, so
-tau is a few numpy passes over n x m; and there are only as many prices as pools.
+whatever the prices (Lagrangian duality), and the best prices make it tight. Rows are coupled by the prices
+only, so tau is a few numpy passes over n x m; and there are only as many prices as pools.
 
 1. Prices. Without the scaling the bound is L(l) = max over t of t + l . (capacity - d(t, l)), d being what
-   rows buy; tau(l) is the least of L along the ray of l. L is convex, and whatever was bought once, d at t,
-   bounds it from below everywhere: L(l') >= t + l' . (capacity - d). A handful of such cuts is a picture of L
-   (Kelley's cutting planes; read sideways, Dantzig-Wolfe). The next prices are the lowest point of the
-   picture, moved half way back to the best so far (Wentges 1997), which keeps them from jumping about.
+   rows buy; tau(l) is the least of L along the ray of l. L is convex, and any demand d bought at a level t
+   bounds it from below everywhere: L(l') >= t + l' . (capacity - d). A handful of such cuts is a model of L
+   (Kelley's cutting planes; in the dual, Dantzig-Wolfe). The next prices are the lowest point of the model,
+   moved half way back to the best prices so far (Wentges 1997), which keeps them from oscillating.
 2. Shares. At good prices nearly every row has only one sensible mixture, which moves linearly with t. A
-   linear program over the few rows that are undecided, the others being part of its right-hand side, gives
-   feasible shares, and often the best prices. If the gap to the bound is too large, prices are improved and
-   more rows left undecided; with all rows undecided the program is the whole problem, so this ends.
+   linear program over the few undecided rows, with the other rows in its right-hand side, gives feasible
+   shares, and often the best prices. If the gap to the bound is too large, the prices are improved and more
+   rows are left undecided. With all rows undecided the program is the whole problem, so this ends.
 """
 
 from __future__ import annotations
@@ -28,16 +28,17 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from dovetail.solve import lp
+from dovetail.solve import time_share_lp
 from dovetail.solve.errors import Infeasible, SolveFailed
-from dovetail.solve.lp import Program, Solver, Warm, gap
-from dovetail.solve.shares import IntVector, Matrix, Shares, Solution, Vector, vector, within
+from dovetail.solve.portable import dot
+from dovetail.solve.time_share_lp import Program, Solver, Warm, gap
+from dovetail.solve.time_shares import IntVector, Matrix, Shares, Solution, Vector, vector, within
 
 if TYPE_CHECKING:
     from highspy import Highs
 
 FINEST = 1e-8  # gap
-ROUNDS = 500  # times that prices are tried, at most
+ROUNDS = 500  # price vectors tried at most
 
 
 def level(shares: Shares, scale: ArrayLike, *, tol: float = 1e-4, undecided: int = 32) -> Solution:
@@ -63,25 +64,25 @@ def finish(
     tol: float = 1e-4,
     undecided: int = 32,
 ) -> Solution:
-    """Finish-time fairness as in `lp.finish`, to a certified relative gap of at most `tol`.
+    """Finish-time fairness as in `time_share_lp.finish`, to a certified relative gap of at most `tol`.
 
-    Jobs have ages and work of their own, so here all rows differ as a rule.
+    Jobs differ in age and work, so here all rows differ as a rule.
     """
     on = np.flatnonzero((vector("work", work, len(shares.speed)) > 0.0) & (shares.count > 0.0))
     if len(on) <= undecided * len(shares.capacity):
         _check(tol)
-        return lp.finish(shares, age, work, isolated)
+        return time_share_lp.finish(shares, age, work, isolated)
     start: Vector | None = None
 
-    def ask(scale: Vector) -> lp.Offer:
+    def ask(scale: Vector) -> time_share_lp.Offer:
         nonlocal start
         found, best = _solved(Market(shares, scale, on), tol / 2, undecided, start)
         start = best.prices
         price = np.zeros(len(scale))
         price[on] = best.slope / scale[on]
-        return lp.Offer(found.x, price, best.most)
+        return time_share_lp.Offer(found.x, price, best.most)
 
-    return lp.least_finish(shares, age, work, isolated, ask, tol)
+    return time_share_lp.least_finish(shares, age, work, isolated, ask, tol)
 
 
 def _check(tol: float) -> None:
@@ -118,7 +119,7 @@ class Bought(NamedTuple):
     """What rows buy at given prices to reach the level that they allow: each mixes two ways, low and high."""
 
     level: float
-    prices: Vector  # p: of a device; all that is for sale costs 1
+    prices: Vector  # p: of a device; all devices together cost 1
     steep: float  # what one more unit of level would cost
     demand: Vector  # p: devices
     low: IntVector  # n: the slower way; m stands for idling
@@ -130,7 +131,7 @@ class Bought(NamedTuple):
 
 
 class Market:
-    """The rows that have a level to reach, and what they buy."""
+    """The rows that take part in the level, and what they buy at given prices."""
 
     def __init__(self, shares: Shares, scale: Vector, on: IntVector) -> None:
         self.shares, self.scale, self.on = shares, scale, on
@@ -139,12 +140,12 @@ class Market:
         self.speed = np.zeros((n, m + 1))  # in levels; the last column is idling
         self.speed[:, :m] = np.where(allowed, shares.speed[on] / scale[on][:, None], 0.0)
         self.weight = shares.weight[on]
-        self.most = float(self.speed.max(axis=1).min())  # the level at which somebody runs all the time
+        self.most = float(self.speed.max(axis=1).min())  # the level at which some row runs all the time
         self.rows = np.arange(n)
 
     def buy(self, direction: Vector) -> Bought:
-        """The level that prices in this direction allow, and who buys what for it."""
-        prices = direction / float(direction @ self.shares.capacity)
+        """The level that prices in this direction allow, and what each row buys to reach it."""
+        prices = direction / dot(direction, self.shares.capacity)
         cost = self._cost(prices)
         corner = self._hull(cost)
         speeds, costs = self.speed[self.rows, corner], cost[self.rows, corner]  # corners x n
@@ -166,9 +167,9 @@ class Market:
         return Bought(level, prices, steep, demand, low, high, slope, most)
 
     def shares_at(self, bought: Bought, free: int, solver: Solver) -> tuple[Matrix, Vector] | None:
-        """Feasible shares near what was bought, with `free` rows to choose again; and the prices they imply.
+        """Feasible shares near what was bought, and the prices they imply; `free` rows may use any way.
 
-        The other rows keep to their two ways. None if that leaves no room.
+        The other rows keep to their two ways. None if that is not feasible.
         """
         shares, t = self.shares, bought.level
         order = np.argsort(self._margin(bought), kind="stable")
@@ -232,7 +233,7 @@ class Market:
         size = cost + worth + (bought.slope * v1)[:, None]
         with np.errstate(divide="ignore", invalid="ignore"):
             dearer = np.where(size > 0.0, (cost - worth - line[:, None]) / size, 0.0)
-        dearer[:, :-1][self.speed[:, :-1] <= 0.0] = np.inf  # barred
+        dearer[:, :-1][self.speed[:, :-1] <= 0.0] = np.inf  # the row cannot run that way
         dearer[self.rows, bought.low] = np.inf
         dearer[self.rows, bought.high] = np.inf
         room = np.minimum(v1 - bought.level, np.where(v0 > 0.0, bought.level - v0, np.inf))
@@ -244,7 +245,7 @@ class Search:
     """Better and better prices, by cutting planes."""
 
     def __init__(self, market: Market, start: Vector | None = None) -> None:
-        import highspy  # noqa: PLC0415  only those who solve pay
+        import highspy  # noqa: PLC0415  slow to load: not before something is solved
 
         self._api: Any = highspy
         self._market = market
@@ -274,11 +275,11 @@ class Search:
 
     @property
     def bound(self) -> float:
-        """No level is higher."""
+        """An upper bound on the level."""
         return self.best.level
 
     def ask(self, direction: Vector) -> Bought:
-        """Buy at these prices, and learn from it."""
+        """Evaluate these prices, and add the cut to the model."""
         bought = self._market.buy(direction)
         self._cut(bought.level, bought.demand)
         if bought.level < self.best.level:
@@ -287,7 +288,7 @@ class Search:
         return bought
 
     def lower_to(self, aim: float) -> None:
-        """Ask until the picture shows that the bound is within a relative `aim` of the least there is."""
+        """Try prices until the model proves the bound to be within a relative `aim` of the least possible."""
         while self.asked < ROUNDS:
             lowest, least = self._lowest()
             if least >= self.bound * (1.0 - aim):
@@ -304,7 +305,7 @@ class Search:
         self._ok(self._picture.addRow(level / self._unit, infinite, len(entries), entries, row[entries]))
 
     def _lowest(self) -> tuple[Vector, float]:
-        """Prices at the lowest point of the picture, and how low it is."""
+        """The prices at the lowest point of the model, and its value there."""
         self._picture.run()
         state = self._picture.getModelStatus()
         if state != self._api.HighsModelStatus.kOptimal:

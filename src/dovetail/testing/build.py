@@ -9,7 +9,7 @@ from dovetail.model.cluster import KNOWN_TYPES, Cluster, GpuType, Links, Node, T
 from dovetail.model.job import Checkpoint, Job, Kind, Profile, Role, Shape, Traits, gang
 from dovetail.model.units import HOUR, MINUTE, SECOND, micros
 from dovetail.model.view import Policy
-from dovetail.policies.table import POLICIES
+from dovetail.policies.registry import POLICIES
 from dovetail.sim import run as sim_run
 from dovetail.sim.run import Run
 from dovetail.sim.world import Incident
@@ -51,7 +51,7 @@ def job(
     traits: Traits | None = None,
     **more: Any,
 ) -> Job:
-    """A job in the units of a paper: durations add up, times are seconds."""
+    """A job in the units of a paper: the durations are summed, times are in seconds."""
     work = micros(seconds + 60 * minutes + 3600 * hours)
     return Job(
         id=id,
@@ -80,7 +80,7 @@ def cluster(
     racks: int = 1,
     **more: Any,
 ) -> Cluster:
-    """Equal nodes, dealt over racks in turn; `more` are fields of Node."""
+    """Equal nodes, assigned to racks in turn; `more` are fields of Node."""
     kind = type if isinstance(type, GpuType) else KNOWN_TYPES.get(type, GpuType(type))
     per_rack = -(-nodes // racks)
     machines = tuple(
@@ -93,8 +93,9 @@ def cluster(
 def run(
     jobs: Iterable[Job], on: Cluster, policy: str | Policy, *, until: float | None = None, **options: Any
 ) -> Run:
-    """Simulate under a policy by name and options; keywords `incidents`, `seed`, `speed` go to the world."""
-    world = {name: options.pop(name) for name in ("incidents", "seed", "speed", "on_step") if name in options}
+    """Simulate under a policy by name and options; keywords such as `seed` are passed to `sim.run.run`."""
+    passed_on = ("incidents", "seed", "speed", "estimator", "on_step")
+    world = {name: options.pop(name) for name in passed_on if name in options}
     made = POLICIES.make(policy, **options) if isinstance(policy, str) else policy
     return sim_run.run(
         sorted(jobs, key=lambda j: j.arrived_at),

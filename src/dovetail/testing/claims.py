@@ -1,7 +1,7 @@
 """Claims: one small scenario for each sentence of a paper that we rely on.
 
-A claim counts only if it tells systems apart: its check holds for the system and fails for the natural
-baseline, in the same test.
+A claim counts only if it tells systems apart: in one test, its check holds for the system and fails for the
+natural baseline.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""What must be true after every step, whatever the policy.
+"""The rules that hold after every step, whatever the policy.
 
-Two independent witnesses. `broken_rules` works out from the jobs alone what the core's indexes ought to hold.
-`Audit` reads nothing but events and actions, as an engine would see them, and keeps its own books: what is
-physically held, how much work is done at which speed, and what a stop may cost.
+There are two independent checks. `broken_rules` computes from the jobs alone what the core's indexes must
+hold. `Audit` reads only events and actions, as an engine does, and keeps its own account: what is physically
+held, how much work is done at which speed, and what a stop may cost.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 
 from dovetail.core.active import ActiveJob
 from dovetail.core.core import Core, Step
-from dovetail.core.exits import Exits
+from dovetail.core.departures import Departures
 from dovetail.core.room import Room, numbers
 from dovetail.model.action import Action, Resize, Start, Stop
 from dovetail.model.cluster import Cluster
@@ -31,17 +31,18 @@ from dovetail.model.event import (
 )
 from dovetail.model.grant import EMPTY, FULL, Spots, Terms, devices_of, load_of
 from dovetail.model.job import Job
-from dovetail.model.speed import Neighbour, ProfiledSpeed, regime_at
+from dovetail.model.profile_arithmetic import regime_at
 from dovetail.model.units import WHOLE
 from dovetail.model.view import Policy
 from dovetail.sim.simulate import simulate
+from dovetail.sim.true_speed import Neighbour, ProfiledSpeed
 from dovetail.sim.world import Incident, World
 
 WHOLE_GANGS = "whole gangs"  # a job that holds devices holds all it needs to run
 FINISHES = "finishes"  # every job that fits the empty cluster ends, once arrivals end
 
-# Policies whose published behaviour breaks a rule say so here, with the reason; a plug-in's policy may say it
-# itself, in an attribute `waives`.
+# Policies that break a rule by their published behaviour are listed here, with the reason. The policy of a
+# plug-in may list rules itself, in an attribute `waives`.
 WAIVED: dict[str, frozenset[str]] = {
     # Pods are placed one at a time: gangs are partial by design, and two of them may wait for each other.
     "k8s-default": frozenset({WHOLE_GANGS, FINISHES}),
@@ -57,13 +58,13 @@ def waived(policy: Policy, name: str = "") -> frozenset[str]:
 
 
 def broken_rules(core: Core, waives: Iterable[str] = ()) -> list[str]:
-    """Every rule that the core's state breaks now; none, one hopes."""
+    """Every rule that the core's state breaks now; empty if all is well."""
     grants = [(job.id, job.spots) for job in core.running.values() if job.spots is not None]
     grants += [(owner, spots) for owner, (spots, _) in core.holds.items()]
     broken = overfilled(core.cluster, grants)
     broken += _room(core)
     broken += _queue(core)
-    broken += _exits(core)
+    broken += _departures(core)
     broken += _used(core)
     if WHOLE_GANGS not in waives:
         broken += _gangs(core)
@@ -77,7 +78,7 @@ def broken_rules(core: Core, waives: Iterable[str] = ()) -> list[str]:
 
 
 def overfilled(cluster: Cluster, grants: Iterable[tuple[str, Spots]]) -> list[str]:
-    """Devices, CPU or memory of which more is given than there is."""
+    """Devices, CPU or memory that are allocated beyond capacity."""
     broken: list[str] = []
     milli: dict[tuple[int, int], int] = {}
     slots: dict[tuple[int, int], int] = {}
@@ -112,7 +113,7 @@ def _room(core: Core) -> list[str]:
         fresh.take(job.spots or ())
     for spots, _ in core.holds.values():
         fresh.take(spots)
-    for node in core.closed_nodes():
+    for node in core.closed:
         fresh.close(node)
     return [] if fresh.picture() == core.room.picture() else ["the room is not what the running jobs leave"]
 
@@ -124,30 +125,32 @@ def _queue(core: Core) -> list[str]:
     if core.queue.picture() != waiting or len(core.queue) != len(waiting):
         broken.append(f"the queue holds {core.queue.picture()}, and {waiting} wait")
     if set(core.running) != set(core.jobs) - set(waiting):
-        broken.append("`running` is not who holds spots")
+        broken.append("`running` differs from the jobs that hold spots")
     return broken
 
 
-def _exits(core: Core) -> list[str]:
-    """A job that outlives its estimate moves on in the order as time goes by: only its place is compared."""
+def _departures(core: Core) -> list[str]:
+    """Compare with a new index; without the keys of jobs past their estimate, which change with time."""
     order = core.policy.order
     if order.yields is None or order.drifts:
         return []
-    fresh = Exits(core.room)
+    fresh = Departures(core.room)
     loose = set()
     for job in core.running.values():
-        leaves = job.traits.preemptible or order.limit is None  # who may not be displaced still ends
+        leaves = job.traits.preemptible or order.limit is None  # without preemption, every job still ends
         fresh.add(job, order.yields(job, core.now) if leaves else None)
         if job.awaiting is not None or job.ends_at(core.now) <= core.now:
             loose.add(job.seq)
     broken = []
-    for node, (ours, theirs) in enumerate(zip(fresh.picture(), core.exits.picture(), strict=True)):
+    for node, (ours, theirs) in enumerate(zip(fresh.picture(), core.departures.picture(), strict=True)):
         if ours.keys() != theirs.keys():
-            broken.append(f"exits of node {node} hold {sorted(theirs)}, and {sorted(ours)} run")
+            broken.append(f"departures of node {node} hold {sorted(theirs)}, and {sorted(ours)} run")
             continue
         for seq, (at, count) in ours.items():
             if theirs[seq][1] != count or (seq not in loose and theirs[seq][0] != at):
-                broken.append(f"exits of node {node} say {theirs[seq]} of job {seq}; it is {(at, count)}")
+                broken.append(
+                    f"departures of node {node} say {theirs[seq]} of job {seq}; it is {(at, count)}"
+                )
     return broken
 
 
@@ -190,28 +193,28 @@ def picture(core: Core) -> tuple[Any, ...]:
         core.number,
         core.room.picture(),
         core.queue.picture(),
-        core.exits.picture(),
+        core.departures.picture(),
         {name: load for name, load in core.used.items() if load},
         list(core.running),
         {job.id: _facts(job) for job in core.jobs.values()},
         dict(core.calendar),
         dict(core.holds),
         [job.id for job in core.arrived],
-        core.moved,
+        core.changed,
         core.alarm,
         deepcopy(core.memory),
     )
 
 
 def _facts(job: ActiveJob) -> tuple[Any, ...]:
-    """What is true of a job; while it waits, nothing that its next start sets anew."""
+    """The state of a job; for a waiting job without the fields that its next start sets."""
     always = (job.epoch, job.stage, job.stops, job.priority, job.promise, job.timer and job.timer[0])
     if job.spots is None:
         return (*always, job.done, job.service, job.executed, job.waiting_since)
     return (*always, *job.save())
 
 
-# -- the books of somebody who sees events and actions only
+# -- an account from events and actions only
 
 
 @dataclass(slots=True)
@@ -220,30 +223,30 @@ class Book:
 
     job: Job
     done: float = 0.0
-    saved: float = 0.0  # what no stop can take away any more
+    saved: float = 0.0  # work that no stop can lose
     live_at: int = 0
     rate: float = 0.0
     epoch: int = 0
-    spots: Spots = ()  # what it computes on; () while it does not
-    held: Spots = ()  # what it occupies, which is more while it shrinks or saves
+    spots: Spots = ()  # the spots it computes on; () while it does not compute
+    held: Spots = ()  # the spots it occupies: more than `spots` while it shrinks or saves
     terms: Terms = FULL
     frozen: bool = False  # its node is lost
-    kept: tuple[float, ...] = ()  # what it may report when it has stopped
+    kept: tuple[float, ...] = ()  # the work it may report as kept when it has stopped
     shrinks: bool = False
 
 
 @dataclass(slots=True)
 class Audit:
-    """Keeps books from steps alone, and complains where the world or the core differ from them."""
+    """An account made from steps alone; reports where the world or the core differ from it."""
 
     cluster: Cluster
-    slack: float = 100.0  # microseconds: amounts are whole ones, cut off at each change of speed
+    slack: float = 100.0  # microseconds: work is rounded down at each change of speed
     books: dict[str, Book] = field(default_factory=dict)
     broken: list[str] = field(default_factory=list)
     ended: dict[str, str] = field(default_factory=dict)
 
     def see(self, step: Step) -> list[str]:
-        """What was wrong with one step."""
+        """The rules that one step breaks."""
         self.broken = []
         for event in step.events:
             self._event(event, step.now)
@@ -255,17 +258,17 @@ class Audit:
         return self.broken
 
     def compare(self, world: World, core: Core) -> list[str]:
-        """Whether the world's and the core's idea of each job's progress is ours."""
+        """Where the progress of jobs in the world or in the core differs from the account."""
         broken = []
         for name, book in self.books.items():
             job = core.jobs.get(name)
             if job is None or book.kept:
-                continue  # it is over, or will soon say what it kept
+                continue  # the job is over, or is about to report the work that it kept
             true = world.done(name, core.now)
             if abs(true - book.done) > self.slack:
                 broken.append(f"{name} has done {true}; the integral of its speed is {book.done:.0f}")
             if job.awaiting is not None or book.held != (job.spots or ()):
-                continue  # it is on its way in or out: the core will hear what was kept
+                continue  # the job is starting or stopping: the core will hear how much work was kept
             if abs(job.done_at(core.now) - book.done) > self.slack:
                 broken.append(f"the core says {name} did {job.done_at(core.now)}; it did {book.done:.0f}")
         return broken
@@ -281,7 +284,7 @@ class Audit:
                 lost = self.cluster.number[subject]
                 for book in self.books.values():
                     book.frozen = book.frozen or any(spot[0] == lost for spot in book.spots)
-                self._rerate()  # the dead bother nobody
+                self._rerate()  # a job on a lost node slows no neighbour
             return
         if subject not in self.books:
             return
@@ -332,7 +335,7 @@ class Audit:
             book.shrinks = not grown
             book.spots, book.terms = action.spots, action.terms
             book.live_at = max(book.live_at, now) + book.job.traits.checkpoint.resize
-        elif isinstance(action, Stop) and action.job in self.books:  # else it ended before it could be told
+        elif isinstance(action, Stop) and action.job in self.books:  # else it ended before the stop
             book = self.books[action.job]
             self._stop(book, died=book.frozen or action.why == "node lost")
         self._rerate()
@@ -405,7 +408,7 @@ class Watched:
 
 
 class Broken(AssertionError):
-    """A rule was broken; says which, and at which step."""
+    """A rule was broken; the message says which rule, and at which step."""
 
 
 def watched(
@@ -421,7 +424,7 @@ def watched(
     on_step: Callable[[Core, Step], None] | None = None,
     most_steps: int = 20_000,
 ) -> Watched:
-    """Simulate, with every rule checked after every step; `events` are further facts (drained, cancelled)."""
+    """Simulate, checking every rule after every step; `events` are further events (drained, cancelled)."""
     core, world = Core(cluster, policy, seed), World(cluster, incidents=incidents)
     for event in sorted(events, key=lambda e: e[:4]):
         world.heap.append(event)

@@ -1,8 +1,8 @@
 """Random small worlds for property tests: clusters, jobs that fit them, traces, incidents.
 
-Small on purpose: one to four nodes and a few jobs already hold every way in which a scheduler goes wrong, and
-a counterexample of that size can be read. Every job fits the empty cluster, and every tenant may hold the
-largest job, so that a job which never ends is the scheduler's doing.
+They are small on purpose: one to four nodes and a few jobs are enough for every way in which a scheduler goes
+wrong, and a counterexample of that size can be read. Every job fits the empty cluster, and every tenant may
+hold the largest job. So a job that never ends is the scheduler's fault.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from dovetail.sim.world import Incident
 
 TENANTS = ("red", "blue")
 
-# What does not depend on the world is made once: to make a strategy takes longer than to draw from it.
+# Strategies that do not depend on the world are made once: making one takes longer than drawing from it.
 _YES = st.booleans()
 _SIZE, _MANY = st.integers(1, 8), st.integers(1, 16)
 _UP_TO_3, _UP_TO_4, _UP_TO_7 = st.integers(0, 3), st.integers(0, 4), st.integers(0, 7)
@@ -47,14 +47,14 @@ _TWO, _PRIORITY = st.integers(1, 2), st.integers(0, 2)
 
 @dataclass(frozen=True)
 class Scene:
-    """A cluster, a trace in order of arrival, and what befalls the nodes."""
+    """A cluster, a trace in order of arrival, and the incidents of its nodes."""
 
     cluster: Cluster
     jobs: tuple[Job, ...]
     incidents: tuple[Incident, ...] = ()
 
     def __repr__(self) -> str:
-        """What is unusual about it, a line each: a counterexample should fit a screen."""
+        """The fields that are not defaults, one line for each value: a counterexample should fit a screen."""
         cluster = cluster_to_json(self.cluster)
         usual = cluster_to_json(Cluster((Node("", 0),)))["nodes"][0]
         nodes = [{name: v for name, v in node.items() if v != usual[name]} for node in cluster["nodes"]]
@@ -98,7 +98,7 @@ def _tenants(draw: st.DrawFn, total: int) -> dict[str, Tenant]:
 
 @cache
 def checkpoints() -> st.SearchStrategy[Checkpoint]:
-    """Free stops mostly; else stops that cost time, work or both."""
+    """Mostly stops that cost nothing; else stops that cost time, work or both."""
     seconds = st.sampled_from((0, 1, 7)).map(lambda s: s * SECOND)
     every = st.sampled_from((None, 5 * SECOND, 60 * SECOND))
     costly = st.builds(Checkpoint, every, st.booleans(), seconds, seconds, seconds)
@@ -108,7 +108,7 @@ def checkpoints() -> st.SearchStrategy[Checkpoint]:
 @cache
 @st.composite
 def profiles(draw: st.DrawFn) -> Profile:
-    """Speeds that answer to type, placement, count and neighbours."""
+    """Speeds that depend on type, placement, number of tasks and neighbours."""
     return Profile(
         speeds=draw(_SPEEDS),
         split=draw(_SPLIT),
@@ -141,7 +141,7 @@ def shapes(draw: st.DrawFn, cluster: Cluster, *, plain: bool = False) -> Shape:
 
 @st.composite
 def jobs(draw: st.DrawFn, cluster: Cluster, number: int, *, plain: bool = False, exact: bool = False) -> Job:
-    """One job; `exact`: its estimate is the truth, and stopping it costs nothing."""
+    """One job; `exact`: its estimate is right, and stopping it costs nothing."""
     shape = draw(shapes(cluster, plain=plain))
     work = draw(_WORK)
     traits = Traits()
@@ -180,7 +180,7 @@ def traces(
 
 @st.composite
 def incidents(draw: st.DrawFn, cluster: Cluster, *, most: int = 3) -> tuple[Incident, ...]:
-    """Nodes that die or are taken away, each of which comes back before it goes again."""
+    """Nodes that fail or are reclaimed; each comes back before it is lost again."""
     made, free_at = [], dict.fromkeys((node.name for node in cluster.nodes), 0)
     for _ in range(draw(st.integers(0, most))):
         node = draw(st.sampled_from(sorted(free_at)))
@@ -194,7 +194,7 @@ def incidents(draw: st.DrawFn, cluster: Cluster, *, most: int = 3) -> tuple[Inci
 def scenes(
     draw: st.DrawFn, *, most: int = 25, plain: bool = False, exact: bool = False, lossy: bool = False
 ) -> Scene:
-    """A whole small world; `lossy` ones lose nodes now and then."""
+    """A whole small world; with `lossy`, nodes may be lost."""
     cluster = draw(clusters(bounded=not plain))
     trace = draw(traces(cluster, most=most, plain=plain, exact=exact))
     return Scene(cluster, trace, draw(incidents(cluster)) if lossy else ())

@@ -1,11 +1,11 @@
-"""What every policy is held to, ready to be imported by whoever writes one.
+"""The tests that every policy must pass, for authors of policies.
 
     from dovetail.testing.suite import policy_suite
 
     TestMine = policy_suite(lambda: my_policy(quantum=60.0))
 
-The same checks run over every policy that Dovetail ships. They are repeatable: the same random worlds each
-time. To look further, say how many times as many worlds to try, and they will be new ones at each run:
+The same checks run over every policy that Dovetail ships. They draw the same random worlds at every run. To
+search further, draw new worlds, and more of them (`dovetail.testing.search`):
 
     DOVETAIL_SEARCH=20 pytest tests/properties
 """
@@ -13,12 +13,11 @@ time. To look further, say how many times as many worlds to try, and they will b
 from __future__ import annotations
 
 import json
-import os
 import tempfile
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from dovetail.core.core import Core, Step
@@ -29,26 +28,14 @@ from dovetail.model.view import Policy
 from dovetail.sim.simulate import simulate
 from dovetail.sim.world import World
 from dovetail.testing.invariants import FINISHES, Watched, picture, waived, watched
+from dovetail.testing.search import searched as searched
 from dovetail.testing.strategies import Scene, renamed, scenes
 
 Make = Callable[[], Policy]
 
 
-def searched(examples: int) -> settings:
-    """So many random worlds, always the same ones, unless DOVETAIL_SEARCH asks for more."""
-    factor = float(os.environ.get("DOVETAIL_SEARCH", "0"))
-    return settings(
-        max_examples=max(1, round(examples * factor)) if factor else examples,
-        derandomize=not factor,
-        deadline=None,
-        database=None,
-        phases=[Phase.explicit, Phase.generate, *([Phase.shrink] if factor else [])],
-        suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much],
-    )
-
-
 def keeps_every_rule(make: Make, scene: Scene, name: str = "") -> None:
-    """Nothing overfilled, indexes as the state, gangs whole, progress as the speed says; and all jobs end."""
+    """No device is overfilled, indexes equal the state, gangs are whole, work fits speed, all jobs end."""
     policy = make()
     waives = waived(policy, name)
     result = watched(policy, scene.cluster, scene.jobs, incidents=scene.incidents, waives=waives)
@@ -71,7 +58,7 @@ def does_not_mind_names(make: Make, scene: Scene) -> None:
 
 
 def leaves_no_trace(make: Make, scene: Scene) -> None:
-    """Deciding on a draft that is thrown away changes neither the state nor the future."""
+    """A decision that is rolled back changes neither the state nor the steps to come."""
 
     def dry_run(core: Core, step: Step) -> None:
         before = picture(core)
@@ -85,7 +72,7 @@ def leaves_no_trace(make: Make, scene: Scene) -> None:
 
 
 def forks_alike(make: Make, scene: Scene, at: int) -> None:
-    """A fork and its original, told the same, do the same ever after."""
+    """A fork and its original take the same steps when they get the same events."""
     twins: list[Core] = []
 
     def fork(core: Core, step: Step) -> None:
@@ -101,7 +88,7 @@ def forks_alike(make: Make, scene: Scene, at: int) -> None:
 
 
 def wakes_alike(make: Make, scene: Scene, at: int) -> None:
-    """A core put away as plain values and taken out again goes on as if nothing had been."""
+    """A core that is restored from a snapshot (plain values) takes the same steps as the original."""
     twins: list[Core] = []
 
     def put_away(core: Core, step: Step) -> None:
@@ -118,7 +105,7 @@ def wakes_alike(make: Make, scene: Scene, at: int) -> None:
 
 
 def may_be_told_later(make: Make, scene: Scene) -> None:
-    """What the core defers can be handed over with what comes next: the same starts, stops and ends."""
+    """Events that the core only hears may wait for the next step: the same starts, stops and ends."""
     fates = []
     for every_step in (True, False):
         world = World(scene.cluster, incidents=scene.incidents)
@@ -132,7 +119,7 @@ def may_be_told_later(make: Make, scene: Scene) -> None:
 
 
 def replays(make: Make, scene: Scene) -> None:
-    """A journal read back gives the same steps: nothing that a decision rests on is missing from it."""
+    """Replaying a journal gives the same steps: the journal holds all that decisions depend on."""
     result = _plain(make, scene)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "run.jsonl"
@@ -144,7 +131,7 @@ def replays(make: Make, scene: Scene) -> None:
 
 
 def policy_suite(make: Make, *, name: str = "a policy", lossy: bool = True) -> type:
-    """A class of tests for one policy; `lossy=False` spares it the loss of nodes."""
+    """A class of tests for one policy; with `lossy=False` no nodes are lost."""
 
     class Suite:
         @given(scene=scenes())

@@ -7,15 +7,16 @@ from pathlib import Path
 
 from dovetail.model.job import PLAIN, Job, Shape, Traits
 from dovetail.model.units import MIB, WHOLE
-from dovetail.traces.table import Row, rows, stem
+from dovetail.traces.csv_rows import Row, rows
+from dovetail.traces.files import stem
 from dovetail.traces.trace import Dropped, Trace, assembled
 
 
 def read_openb(path: Path) -> Trace:
-    """Pods: one task on one node, with a part of one GPU, whole GPUs, or CPU alone.
+    """Pods: one task on one node, with a share of one GPU, whole GPUs, or only CPUs.
 
-    A pod works from when it was scheduled (or created, if it never was) until it is deleted. Latency-
-    sensitive and guaranteed pods have priority 1, the others 0.
+    The work of a pod is the time from its scheduling (or creation, if it was never scheduled) to its
+    deletion. Latency-sensitive and guaranteed pods have priority 1, the others 0.
     """
     dropped = Dropped()
     jobs = []
@@ -26,7 +27,7 @@ def read_openb(path: Path) -> Trace:
         start = row.span("scheduled_time") if row.has("scheduled_time") else submit
         work = row.span("deletion_time") - start
         if work <= 0:
-            dropped.add("deleted when it began")
+            dropped.add("deleted when it started")
             continue
         urgent = int(row.text("qos") in ("LS", "Guaranteed"))
         jobs.append(Job(row.text("name"), submit, _pod(row), work, work, priority=urgent))
@@ -43,10 +44,10 @@ def _pod(row: Row) -> Shape:
 
 
 def read_spot_gpu(path: Path) -> Trace:
-    """Jobs of workers with GPUs of one model. Spot jobs may be stopped; high-priority ones (HP) may not.
+    """Jobs of workers with GPUs of one model. Spot jobs may be preempted; high-priority jobs (HP) may not.
 
-    gpu_request and cpu_request are taken as a worker's: its README shows jobs of 94 workers that ask for 1.
-    A worker that asks for less than a GPU gets that part of one.
+    gpu_request and cpu_request are read as those of one worker: the README of the trace shows jobs with 94
+    workers that ask for 1. A worker that asks for less than one GPU gets that share of a GPU.
     """
     needed = (
         "job_name",
@@ -67,7 +68,9 @@ def read_spot_gpu(path: Path) -> Trace:
             dropped.add("duration 0" if not work else "no workers")
             continue
         if gpus < 0 or (gpus > 1 and gpus != int(gpus)):
-            raise row.wrong(f"gpu_request is {row.text('gpu_request')}", "give whole GPUs, or a part of one")
+            raise row.wrong(
+                f"gpu_request is {row.text('gpu_request')}", "give whole GPUs, or a share of one GPU"
+            )
         each, milli = (int(gpus), WHOLE) if gpus >= 1 or not gpus else (1, max(round(gpus * WHOLE), 1))
         types = (row.text("gpu_model"),) if row.has("gpu_model") and gpus else ()
         shape = _shape(workers, each, milli, types, cpus=round(row.number("cpu_request", 0.0) * 1_000))

@@ -1,11 +1,11 @@
-"""What the generators know of each published trace: tables and fits, and where they come from.
+"""The distributions behind the generators: tables and fits of published traces, and their sources.
 
 philly        Empirical, from the shipped trace (Jeon et al., ATC 2019; data/NOTICE): jobs by virtual cluster
               and size, quantiles of duration by class of size, median arrivals by hour and mean ones by
               weekday. Mean duration 13,136 s, median 1,144 s, 1.30 GPUs, 93 % on one GPU.
 itp           Empirical, from the shipped trace (Gu et al., ElasticFlow, ASPLOS 2023), the same way; its
-              tenants are the ten clusters. Nothing under 600 s is in it. Mean 18,722 s, median 10,537 s,
-              2.14 GPUs. Its hours count from the start of the trace, whose time of day is not told.
+              tenants are the ten clusters. It has no job under 600 s. Mean 18,722 s, median 10,537 s,
+              2.14 GPUs. Its hours count from the start of the trace, whose time of day is unknown.
 helios-venus  Fitted to the published summary of the Venus and Saturn clusters (Hu et al., SC 2021; the
 helios-saturn HeliosArtifact repository, MIT): mean and median duration, mean GPUs, and GPU time in all.
               Venus: 13,041 s, 204 s, 6.74 GPUs, 98,527 GPU-seconds a job. Saturn: 5,253 s, 124 s, 4.01,
@@ -19,12 +19,13 @@ pai           Fitted to Alibaba PAI (Weng et al., NSDI 2022) as summarised in Ac
 The shipped Philly trace is not all of Philly: AcmeTrace's summary of the whole log has 112,956 jobs, mean
 18,006 s, median 874 s, 1.93 GPUs. `philly` follows the trace that is here.
 
-For the last four the summaries have means and medians of size, no table of it: the shares are ours, chosen
-so that those come out, that over half of the jobs take whole single GPUs (not pai), and that these hold
-little of the GPU time. Their rhythm (quiet nights, dips at noon and at six) and their numbers of tenants
-and users are ours too. What guided these choices was remembered from the papers, not checked in them.
+The summaries of the last four give the mean and median size, but no table of sizes. The shares of sizes are
+our choice: they reproduce the mean and the median, over half of the jobs take one whole GPU (not in pai), and
+these jobs have little of the GPU time. The daily pattern (quiet nights, dips at noon and at six) and the
+numbers of tenants and users are our choice too. The choices follow the papers from memory; they were not
+checked against them.
 
-tests/traces/recalibrate.py works the empirical tables out again.
+tests/traces/recalibrate.py computes the empirical tables again.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ from dataclasses import dataclass, field
 
 from dovetail.model.units import WHOLE
 
-# Where the quantiles below stand: dense in the tail, which holds most of the work.
+# The levels of the quantiles below: dense in the tail, which has most of the work.
 # fmt: off
 GRID = (
     0, 0.01, 0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.85, 0.9, 0.925, 0.95, 0.975, 0.98, 0.985,
@@ -49,18 +50,18 @@ _OFFICE_DAYS = (10, 10, 10, 10, 10, 7, 6)
 
 @dataclass(frozen=True, slots=True)
 class Calibration:
-    """One trace's distributions: sizes by tenant, durations by size, rhythm, and how many submit."""
+    """The distributions of one trace: sizes by tenant, durations by size, arrivals by time, users."""
 
     mix: Mapping[str, Mapping[int, float]]  # tenant: milli-GPUs: weight
-    quantiles: Mapping[int, tuple[int, ...]] = field(default_factory=dict)  # least GPUs: seconds at GRID
+    quantiles: Mapping[int, tuple[int, ...]] = field(default_factory=dict)  # minimum GPUs: seconds at GRID
     centre: float = 0.0  # or log-normal: log of the median seconds of one GPU,
     growth: float = 0.0  # what each doubling of the size adds to it,
     spread: float = 0.0  # the standard deviation,
-    longest: float = 0.0  # and the most seconds
+    longest: float = 0.0  # and the maximum seconds
     hours: tuple[int, ...] = _OFFICE_HOURS  # relative arrivals by hour of the day
     days: tuple[int, ...] = _OFFICE_DAYS  # and by weekday from Monday
-    tenants: int = 0  # how many share the mix, by Zipf; 0: those named in it
-    users: int = 1  # of each tenant, by Zipf
+    tenants: int = 0  # number of tenants with this mix, by Zipf; 0: the tenants named in it
+    users: int = 1  # users of each tenant, by Zipf
 
 
 def _whole(mix: Mapping[str, Mapping[int, float]]) -> dict[str, dict[int, float]]:

@@ -7,7 +7,7 @@
     tenants:
       - {name: research, weight: 2, quota: 16}
 
-A misspelt key is an error: a cluster that silently lacks its quota is worse than none.
+An unknown key is an error: a misspelt quota must not be ignored.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ from typing import Any
 from dovetail.model.cluster import KNOWN_TYPES, Cluster, GpuType, Links, Node, Tenant
 from dovetail.model.errors import ClusterError, TraceError
 from dovetail.model.units import parse_memory
-from dovetail.traces.table import opened
+from dovetail.traces.files import opened
 
 
 class _Block(dict[Any, Any]):
-    """A mapping of the file that knows its line."""
+    """A mapping of the file, with its line number."""
 
     line: int = 0
 
 
 def read_yaml(path: Path) -> Cluster:
-    """The cluster a YAML file describes."""
+    """Read a cluster from a YAML file."""
     try:
         with opened(path) as text:
             said = _parsed(path, text.read())
@@ -52,7 +52,7 @@ def read_yaml(path: Path) -> Cluster:
     for block in reader.blocks(said, "tenants"):
         tenant = reader.tenant(block)
         if tenant.name in tenants:
-            raise reader.wrong(block, f"two tenants are named {tenant.name!r}; give each a name of its own")
+            raise reader.wrong(block, f"two tenants are named {tenant.name!r}; give each its own name")
         tenants[tenant.name] = tenant
     for tenant in tenants.values():
         if tenant.parent and tenant.parent not in tenants:
@@ -66,7 +66,7 @@ def read_yaml(path: Path) -> Cluster:
 
 
 def _parsed(path: Path, text: str) -> _Block:
-    import yaml  # noqa: PLC0415  (only those who have a cluster file pay for it)
+    import yaml  # noqa: PLC0415  (needed for cluster files only)
 
     class Loader(yaml.SafeLoader):
         pass
@@ -76,9 +76,7 @@ def _parsed(path: Path, text: str) -> _Block:
         for key, _ in node.value:
             name = loader.construct_object(key)
             if name in seen:
-                raise yaml.MarkedYAMLError(
-                    problem=f"{name!r} stands there twice", problem_mark=key.start_mark
-                )
+                raise yaml.MarkedYAMLError(problem=f"{name!r} is given twice", problem_mark=key.start_mark)
             seen.add(name)
         made = _Block(loader.construct_mapping(node, deep=True))
         made.line = node.start_mark.line + 1
@@ -91,19 +89,19 @@ def _parsed(path: Path, text: str) -> _Block:
         mark = error.problem_mark or error.context_mark
         line = f", line {mark.line + 1}" if mark else ""
         raise ClusterError(
-            f"{path}{line}: is no YAML ({error.problem}); check indentation and brackets"
+            f"{path}{line}: is not valid YAML ({error.problem}); check indentation and brackets"
         ) from None
     except (yaml.YAMLError, TypeError) as error:
         raise ClusterError(
-            f"{path}: is no YAML ({str(error).splitlines()[0]}); check that it is text"
+            f"{path}: is not valid YAML ({str(error).splitlines()[0]}); check that it is text"
         ) from None
     if not isinstance(said, _Block):
-        raise ClusterError(f"{path}: describes no cluster; it starts with nodes:")
+        raise ClusterError(f"{path}: is not a cluster file; a cluster file starts with nodes:")
     return said
 
 
 class _Reader:
-    """Turns blocks into values, and says file and line of what it cannot."""
+    """Turns blocks into values; errors name the file and line."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -132,7 +130,7 @@ class _Reader:
         if listed is None:
             return []
         if not isinstance(listed, list) or not all(isinstance(block, _Block) for block in listed):
-            raise self.wrong(said, f"{key} is no list of mappings; write '- {{name: value}}' below it")
+            raise self.wrong(said, f"{key} is not a list of mappings; write '- {{name: value}}' below it")
         return listed
 
     def values(self, block: _Block, known: Mapping[str, Callable[[Any], Any]], what: str) -> dict[str, Any]:
@@ -154,7 +152,7 @@ class _Reader:
     def nodes(self, block: _Block, types: Mapping[str, GpuType], before: int) -> list[Node]:
         made = self.values(block, _NODE, "a node")
         if "gpus" not in made:
-            raise self.wrong(block, "a node needs gpus; add gpus: 8, or 0 for CPUs alone")
+            raise self.wrong(block, "a node needs gpus; add gpus: 8, or 0 for a CPU-only node")
         count = made.pop("count", 1)
         name = made.pop("name", None)
         kind = made.pop("type", "gpu")
@@ -194,7 +192,7 @@ def _some(value: Any) -> int:
 
 
 def _real(value: Any) -> float:
-    """A number; YAML takes 600e9 (without a point) for a text, people do not."""
+    """A number; YAML reads 600e9 (without a decimal point) as text, but it is meant as a number."""
     try:
         number = float(value) if not isinstance(value, bool) else -1.0
     except (ValueError, TypeError):

@@ -1,4 +1,4 @@
-"""Clusters as people write them down: a short spec, a YAML file, or a published machine list."""
+"""Readers of clusters: a short spec, a YAML file, or a published machine list."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ from dovetail.model.cluster import KNOWN_TYPES, Cluster, GpuType, Node, parse_cl
 from dovetail.model.errors import ClusterError, TraceError
 from dovetail.model.units import BOUNDLESS, GIB, MIB
 from dovetail.traces.clusterfile import read_yaml
+from dovetail.traces.csv_rows import rows
+from dovetail.traces.files import opened
 from dovetail.traces.shipped import SHIPPED_CLUSTERS
-from dovetail.traces.table import opened, rows
 
 _SIGNS = (
     ("openb", {"sn", "cpu_milli", "memory_mib", "gpu", "model"}),
@@ -29,9 +30,7 @@ def load_cluster(spec_or_path: str | Path) -> Cluster:
         return read_yaml(path)
     if not path.is_file():
         if path.is_dir() or path.suffix in (".csv", ".gz", ".xz", ".ini") or len(path.parts) > 1:
-            raise ClusterError(
-                f"{path}: there is no such file; write 8x8, 4x8:A100 or the path of a cluster file"
-            )
+            raise ClusterError(f"{path}: no such file; write 8x8, 4x8:A100 or the path of a cluster file")
         return parse_cluster(text)
     try:
         return Cluster(tuple(_nodes(path)))
@@ -81,7 +80,9 @@ def _nodes(path: Path) -> list[Node]:
             )
             for row in rows(path, ("machine", "gpu_type"), header=header)
         ]
-    raise ClusterError(f"{path}: no cluster has the columns {', '.join(sorted(names))}; write YAML, or 8x8")
+    raise ClusterError(
+        f"{path}: no known cluster format has the columns {', '.join(sorted(names))}; write YAML, or 8x8"
+    )
 
 
 def _switches(path: Path) -> list[Node]:
@@ -117,7 +118,7 @@ def _synergy(path: Path) -> list[Node]:
     except (configparser.Error, KeyError, ValueError) as error:
         why = str(error).replace("\n", " ")
         raise ClusterError(
-            f"{path}: no Synergy cluster ({why}); it has [CLUSTER] with racks, servers_per_rack ..."
+            f"{path}: not a Synergy cluster ({why}); expected [CLUSTER] with racks, servers_per_rack ..."
         ) from None
     return [
         Node(f"n{rack * servers + i}", gpus, cpus=cpus, memory=memory, rack=f"r{rack}")

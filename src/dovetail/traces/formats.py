@@ -1,7 +1,7 @@
-"""Which reader a file needs: told, or seen from its header.
+"""The formats of traces, and detection of the format from the header of a file.
 
-Every published format has columns that no other has; the first line of the table below whose columns are
-all there decides, so the more particular formats stand above the plainer ones.
+Every published format has columns that no other has. The first row of the table below whose columns are all
+in the header decides, so more specific formats come before more general ones.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from pathlib import Path
 from dovetail.model.errors import TraceError, UnknownName
 from dovetail.model.job import Job, Shape
 from dovetail.model.registry import Registry
+from dovetail.traces.files import opened
 from dovetail.traces.shipped import BEGAN, SHIPPED, shipped_name
-from dovetail.traces.table import opened
 from dovetail.traces.trace import Trace
 
 FORMATS: Registry[Trace] = Registry(
     "trace format",
     {
-        "csv": "dovetail.traces.own:read_csv",
+        "csv": "dovetail.traces.dovetail_csv:read_csv",
         "jsonl": "dovetail.traces.jsonl:read_jsonl",
         "philly-json": "dovetail.traces.microsoft:read_philly_json",
         "philly-csv": "dovetail.traces.microsoft:read_philly_csv",
@@ -77,8 +77,8 @@ def load_trace(
 ) -> Trace:
     """A shipped trace by name, or a file in any format of FORMATS; `options` go to its reader.
 
-    With `cluster_types`, jobs that insist on GPU types the cluster lacks take any type instead (and a note
-    says how many): a published trace names the types of its own cluster, seldom those of yours.
+    With `cluster_types`, jobs that ask for GPU types which the cluster lacks take any type instead, and a
+    note gives their number: a published trace has the GPU types of its own cluster.
     """
     known = shipped_name(str(name_or_path)) if format is None else None
     if known is not None:
@@ -122,12 +122,12 @@ def sniffed(path: Path) -> str:
     if len(names) == 5 and _synergy(names):
         return "synergy"
     if set(names) & {"id", "submit", "gpus", "duration"}:
-        return "csv"  # meant to be ours: its reader says which column is missing
+        return "csv"  # probably Dovetail's CSV: its reader says which column is missing
     raise TraceError(
         str(path),
         1,
         f"no known format has the columns {', '.join(names[:8])}{' ...' if len(names) > 8 else ''}",
-        f"name one: {', '.join(FORMATS.names())}",
+        f"give one: {', '.join(FORMATS.names())}",
     )
 
 
@@ -154,5 +154,9 @@ def _fitted(trace: Trace, types: frozenset[str]) -> Trace:
     freed = sum(1 for job in trace.jobs if job.shape.types and not fitted(job.shape).types)
     if not any(job.shape.types for job in trace.jobs):
         return trace
-    note = (f"{freed:,} jobs take any GPU type: the cluster has none they name",) if freed else ()
+    note = (
+        (f"{freed:,} jobs take any GPU type: the cluster has none of the types they ask for",)
+        if freed
+        else ()
+    )
     return replace(trace, jobs=[moved(job) for job in trace.jobs], notes=(*trace.notes, *note))

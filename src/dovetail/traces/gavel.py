@@ -1,7 +1,7 @@
 """Traces of Gavel (Narayanan et al., OSDI 2020) and Shockwave (Zheng et al., NSDI 2023).
 
-Tab-separated without header, in three layouts that are told apart by their number of fields. Gavel's own
-gives steps and no duration: how long a job takes is its steps over its measured throughput.
+Tab-separated without header, in three layouts with different numbers of fields. Gavel's own layout gives
+steps and no duration: the duration of a job is its steps over its measured throughput.
 """
 
 from __future__ import annotations
@@ -14,9 +14,10 @@ from pathlib import Path
 from dovetail.model.errors import TraceError
 from dovetail.model.job import PLAIN, Job, Profile, Shape, Traits, gang
 from dovetail.model.units import SECOND, micros
-from dovetail.traces.batches import Regimes, regimes
+from dovetail.traces.batch_schedules import Regimes, regimes
+from dovetail.traces.csv_rows import Row, rows
+from dovetail.traces.files import opened, stem
 from dovetail.traces.profiles import Throughputs, load_throughputs
-from dovetail.traces.table import Row, opened, rows, stem
 from dovetail.traces.trace import Dropped, Trace, assembled
 
 _START = (
@@ -51,17 +52,17 @@ def read_gavel(
 ) -> Trace:
     """Gavel's and Shockwave's traces.
 
-    `throughputs` is a file of steps a second by GPU type, job type and scale, or `gavel` for Gavel's own
-    measurements. With it a job knows its speed on every type, what being split costs it there, and its speed
-    beside each other model of the trace that asks for as many GPUs, and stays off types it does not fit; its
-    duration is that on `reference` (V100 if it is there, else the file's first type). Without it the file
-    must have durations. `types` are those of the cluster: each must have been measured.
+    `throughputs` is a file of steps per second by GPU type, job type and scale, or `gavel` for Gavel's own
+    measurements. With it a job has a measured speed on every type, alone, split over nodes, and on the same
+    GPUs as each other model of the trace with the same number of GPUs. It never runs on types where it does
+    not fit. Its duration is that on `reference` (V100 if measured, else the first type of the file). Without
+    throughputs the trace must have durations. `types` are those of the cluster; each must be in the file.
 
-    Where the trace has modes (Shockwave's) and there are throughputs, a job whose batch grows is faster from
-    then on (`batches`); its duration is that at its first batch.
+    If the trace has modes (Shockwave's) and there are throughputs, a job speeds up when its batch size grows
+    (`batch_schedules`); its duration is that at its first batch size.
 
-    A job's priority is its weight less one, so that the usual weight is the usual priority; its SLO is a
-    multiple of its duration.
+    The priority of a job is its weight minus one, so that the default weight is the default priority. Its SLO
+    is a multiple of its duration.
     """
     file = str(path)
     width = _width(path)
@@ -136,7 +137,7 @@ def _growing(
     traits: Traits,
     kept: dict[tuple[str, int, Regimes], Traits],
 ) -> Traits:
-    """With the regimes of a batch that grows, if this job's does."""
+    """The traits with the regimes of a growing batch size, if the job has one."""
 
     def pace(kind: str) -> float | None:
         return speeds.single(kind, scale, reference)
@@ -172,7 +173,7 @@ def _reference(speeds: Throughputs, asked: str, types: Sequence[str]) -> str:
                 speeds.file,
                 None,
                 f"no GPU type {kind!r} in it",
-                f"found {', '.join(speeds.types)}; name these, as in --cluster 8x1:{speeds.types[0]}",
+                f"found {', '.join(speeds.types)}; use these, as in --cluster 8x1:{speeds.types[0]}",
             )
     return asked or ("V100" if "V100" in speeds.types else speeds.types[0])
 
@@ -186,7 +187,7 @@ def _measured(
     types: Sequence[str],
     others: Sequence[str],
 ) -> tuple[Shape, Traits]:
-    """Where a job can run, and how fast, alone and beside others; where it has no throughput it does not."""
+    """The GPU types a job can run on, and its speeds, alone and sharing GPUs; only measured types."""
     named = {name.upper(): name for name in types}
     names = [*named.values(), *(name for name in speeds.types if name not in named)]
     found = {name: speeds.single(kind, scale, name) or 0.0 for name in names}

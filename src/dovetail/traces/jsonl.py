@@ -1,10 +1,10 @@
-"""Jobs with everything, one JSON object a line; only what differs from the default is written.
+"""Jobs with all their fields, one JSON object per line; only non-default values are written.
 
     {"id": "a", "submit": 0, "gpus": 4, "duration": 3600, "traits": {"checkpoint": {"every": 600}}}
 
-Names are those of `model.job`, except at the top, where they are those of our CSV: `submit` and `duration`
-for `arrived_at` and `work`, and `gpus` in place of `shape` when it is whole GPUs and nothing else. Seconds
-for times, cores for CPUs, bytes for memory, as everywhere at the edges.
+Names are those of `model.job`, except at the top level, where they are those of Dovetail's CSV: `submit` and
+`duration` for `arrived_at` and `work`, and `gpus` instead of `shape` for whole GPUs and nothing else. Times
+are seconds, CPUs are cores, memory is bytes.
 """
 
 from __future__ import annotations
@@ -24,8 +24,7 @@ from typing import Any, get_args, get_type_hints
 from dovetail.model.errors import TraceError
 from dovetail.model.job import PLAIN, Checkpoint, Job, Profile, Role, Shape, Traits, gang
 from dovetail.model.units import SECOND, micros, seconds
-from dovetail.traces.own import replaced
-from dovetail.traces.table import opened, stem
+from dovetail.traces.files import opened, replaced, stem
 from dovetail.traces.trace import Trace, assembled
 
 _TIMES = {
@@ -39,14 +38,14 @@ _NEEDED = ("id", "submit", "duration")
 
 
 class _WrongError(ValueError):
-    """What is wrong with a line; the reader adds where."""
+    """The error in a line; the reader adds file and line."""
 
 
 def read_jsonl(path: Path) -> Trace:
-    """Jobs from JSON lines."""
+    """Read jobs from JSON lines."""
     file = str(path)
     jobs: list[Job] = []
-    kept: dict[str, Any] = {}  # shapes and traits by their text: a million jobs share a few dozen
+    kept: dict[str, Any] = {}  # shapes and traits by their JSON text: a million jobs share a few dozen
     collecting = gc.isenabled()
     gc.disable()
     try:
@@ -58,12 +57,12 @@ def read_jsonl(path: Path) -> Trace:
                     jobs.append(_job(json.loads(line), kept))
                 except json.JSONDecodeError as error:
                     raise TraceError(
-                        file, number, f"is no JSON ({error.msg})", "write one object a line"
+                        file, number, f"is not valid JSON ({error.msg})", "write one object per line"
                     ) from None
                 except _WrongError as error:
                     raise TraceError(file, number, str(error)) from None
                 except (ValueError, OverflowError) as error:
-                    raise TraceError(file, number, str(error), "mend the value") from None
+                    raise TraceError(file, number, str(error), "correct the value") from None
     finally:
         if collecting:
             gc.enable()
@@ -71,8 +70,8 @@ def read_jsonl(path: Path) -> Trace:
 
 
 def write_jsonl(jobs: Iterable[Job], path: str | os.PathLike[str]) -> None:
-    """Write jobs as JSON lines that read back equal, whatever they hold."""
-    kept: dict[int, tuple[object, str]] = {}  # the value too: an id is only good while its object lives
+    """Write jobs as JSON lines; reading them gives equal jobs."""
+    kept: dict[int, tuple[object, str]] = {}  # with the value: an id() is valid only while it lives
 
     def text_of(value: Shape | Traits) -> str:
         if id(value) not in kept:
@@ -96,7 +95,7 @@ def write_jsonl(jobs: Iterable[Job], path: str | os.PathLike[str]) -> None:
 
 
 def _head(job: Job) -> dict[str, Any]:
-    """All of a job but its shape and traits."""
+    """The fields of a job without shape and traits."""
     said: dict[str, Any] = {"id": job.id, "submit": _number(job.arrived_at), "duration": _number(job.work)}
     if job.estimate != job.work:
         said["estimate"] = _number(job.estimate)
@@ -108,7 +107,7 @@ def _head(job: Job) -> dict[str, Any]:
 
 
 def _plain(value: Any) -> Any:
-    """A dataclass as a dictionary of what differs from its defaults."""
+    """A dataclass as a dictionary of its non-default values."""
     cls: type = type(value)
     said: dict[str, Any] = {}
     for field in dataclasses.fields(cls):
@@ -135,7 +134,7 @@ def _plain(value: Any) -> Any:
 
 
 def _number(time: int) -> float:
-    """Seconds, whole ones without a point."""
+    """Seconds, as an integer if whole."""
     return time // SECOND if time % SECOND == 0 else seconds(time)
 
 
@@ -152,7 +151,7 @@ def _default(cls: type, name: str) -> Any:
 
 def _job(said: Any, kept: dict[str, Any]) -> Job:
     if not isinstance(said, dict):
-        raise _WrongError("is no JSON object; write one object a line")
+        raise _WrongError("is not a JSON object; write one object per line")
     for name in said:
         if name not in _FIELDS and name != "gpus":
             raise _WrongError(_unknown(name, (*_FIELDS, "gpus")))
@@ -161,7 +160,7 @@ def _job(said: Any, kept: dict[str, Any]) -> Job:
             raise _WrongError(f"no {name!r}; a job needs {', '.join(_NEEDED)} and gpus or shape")
     values = {_FIELDS[name]: value for name, value in said.items() if name in _FIELDS}
     if ("gpus" in said) == ("shape" in said):
-        raise _WrongError("needs gpus or shape, one of them")
+        raise _WrongError("needs either gpus or shape")
     if "gpus" in said:
         values["shape"] = gang(_count("gpus", said["gpus"]))
     else:
@@ -173,7 +172,7 @@ def _job(said: Any, kept: dict[str, Any]) -> Job:
             values[field] = _checked(Job, field, name, values[field])
     values.setdefault("estimate", values["work"])
     if not values["id"]:
-        raise _WrongError("id is empty; give each job an id of its own")
+        raise _WrongError("id is empty; give each job its own id")
     return Job(**values)
 
 
@@ -195,7 +194,7 @@ def _built(cls: type, where: str, said: Any) -> Any:
 
 
 def _checked(cls: type, field: str, where: str, value: Any) -> Any:
-    """The value as the field's type wants it, with times and cores turned into the core's units."""
+    """The value converted to the type of the field, with times and cores in the units of the core."""
     hint = _hints(cls)[field]
     options = get_args(hint)
     if type(None) in options:
@@ -231,7 +230,7 @@ def _checked(cls: type, field: str, where: str, value: Any) -> Any:
     if options and isinstance(value, dict):  # Mapping[K, float], or of such
         return _table(where, hint, value)
     if options:
-        raise _WrongError(f"{where} is {value!r}; see the guide on traces for its form")
+        raise _WrongError(f"{where} is {value!r}; see the guide on traces for its format")
     return _simple(where, hint, value)
 
 

@@ -10,15 +10,16 @@ from typing import Any
 
 from dovetail.model.errors import TraceError
 from dovetail.model.job import PLAIN, Job, Profile, Traits, gang
-from dovetail.traces.table import Row, opened, read_instant, rows, stem, written_instant
+from dovetail.traces.csv_rows import Row, read_instant, rows, written_instant
+from dovetail.traces.files import opened, stem
 from dovetail.traces.trace import Dropped, Trace, assembled
 
 
 def read_philly_json(path: Path) -> Trace:
     """The cluster_job_log of msr-fiddle/philly-traces.
 
-    A job's work is the time of all its attempts that have both a start and an end, its size the most GPUs
-    an attempt held. Jobs that never started, or never ended before the snapshot, are dropped.
+    The work of a job is the time of all its attempts with a start and an end; its size is the maximum number
+    of GPUs of an attempt. Jobs that never started, or had not ended at the snapshot, are dropped.
     """
     file = str(path)
     dropped = Dropped()
@@ -33,7 +34,7 @@ def read_philly_json(path: Path) -> Trace:
             spans = [(_when(a["start_time"]), _when(a["end_time"])) for a in attempts]
         except (KeyError, TypeError, AttributeError) as error:
             raise TraceError(
-                file, line, f"no job of the Philly log ({error!r})", "see the README of its repository"
+                file, line, f"is not a job of the Philly log ({error!r})", "see the README of its repository"
             ) from None
         work = sum(end - start for start, end in spans if start is not None and end is not None)
         if submit is None or not any(start is not None for start, _ in spans):
@@ -56,7 +57,7 @@ def _when(text: str | None) -> int | None:
 
 
 def _objects(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
-    """The objects of a JSON array one by one: the log has a gigabyte, and reading should not take ten."""
+    """The objects of a JSON array, one at a time: the log has a gigabyte and must not be held in memory."""
     decoder = json.JSONDecoder()
     with opened(path) as text:
         buffer, line, ended = "", 1, False
@@ -72,7 +73,7 @@ def _objects(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
                 more = text.read(1 << 20)
                 if not more:
                     raise TraceError(
-                        str(path), line, f"is no JSON ({error.msg})", "fetch the file again"
+                        str(path), line, f"is not valid JSON ({error.msg})", "fetch the file again"
                     ) from None
                 buffer += more
                 continue
@@ -122,8 +123,9 @@ def read_itp(path: Path) -> Trace:
 def read_elasticflow(path: Path, throughputs: Path | str | None = None) -> Trace:
     """ElasticFlow's traces, as published (submission_time, deadline) or for its simulator (submit_time, ddl).
 
-    `throughputs` is a directory with <model>.csv (iterations a second by batch size and GPUs). With it jobs
-    are elastic: their speed follows the curve of their model and batch, from 1 GPU to the most measured.
+    `throughputs` is a directory with <model>.csv (iterations per second by batch size and GPUs). With it
+    jobs are elastic: their speed follows the curve of model and batch size, from 1 GPU to the maximum
+    measured.
     """
     dropped = Dropped()
     jobs = []
@@ -155,12 +157,12 @@ def _either(row: Row, first: str, second: str) -> str:
 
 
 def _elastic(folder: Path, model: str, batch: str) -> Traits:
-    """How jobs of this model and batch answer to more or fewer GPUs."""
+    """The speed of jobs of this model and batch size by number of GPUs."""
     path = folder / f"{model}.csv"
     with opened(path) as text:
         table = list(csv.reader(text))
     if not table or table[0][:1] != ["global_batch_size"]:
-        raise TraceError(str(path), 1, "no throughput table", "its first column is global_batch_size")
+        raise TraceError(str(path), 1, "is not a throughput table", "its first column is global_batch_size")
     for cells in table[1:]:
         if cells and cells[0] == batch:
             try:

@@ -1,7 +1,7 @@
 """Alibaba PAI (Weng et al., MLaaS in the Wild, NSDI 2022): the tables of its trace, and its simulator's CSV.
 
-A PAI job is several tasks (ps, worker, evaluator ...), each of some instances that ask for CPU, memory and
-a percentage of a GPU. Ours is a gang of equal tasks with GPU-less roles beside it.
+A PAI job has several tasks (ps, worker, evaluator ...), each with a number of instances that ask for CPU,
+memory and a percentage of a GPU. In Dovetail it is a gang of equal tasks, with roles for tasks without GPUs.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ from pathlib import Path
 from dovetail.model.errors import TraceError
 from dovetail.model.job import Job, Role, Shape
 from dovetail.model.units import GIB, WHOLE
-from dovetail.traces.table import Row, opened, rows, stem
+from dovetail.traces.csv_rows import Row, rows
+from dovetail.traces.files import opened, stem
 from dovetail.traces.trace import Dropped, Trace, assembled
 
 _JOB = ("job_name", "inst_id", "user", "status", "start_time", "end_time")
@@ -36,7 +37,7 @@ _TASK = (
 class _Task:
     name: str
     count: int
-    cpus: int  # of each instance, as everything below
+    cpus: int  # per instance, like the fields below
     memory: int
     milli: int
     types: tuple[str, ...]
@@ -47,8 +48,8 @@ class _Task:
 def read_pai(path: Path, cpus: bool = False) -> Trace:
     """The v2020 tables: their directory, or the task table alone (then a job is submitted when it starts).
 
-    Tasks with GPUs make one gang. Deviation: where they differ, all get what the largest asks for. Tasks
-    without become roles. Jobs without GPUs are left out unless `cpus` is asked for.
+    Tasks with GPUs form one gang. Deviation: where they differ, all get the request of the largest task.
+    Tasks without GPUs become roles. Jobs without GPUs are dropped unless `cpus` is true.
     """
     tasks_path, jobs_path = _tables(path)
     dropped = Dropped()
@@ -57,7 +58,7 @@ def read_pai(path: Path, cpus: bool = False) -> Trace:
     unended = set()
     for row in rows(tasks_path, _TASK, header=_header(tasks_path, _TASK)):
         job = row.text("job_name")
-        if not row.told("start_time") or not row.told("end_time") or not row.told("inst_num"):
+        if not row.has_value("start_time") or not row.has_value("end_time") or not row.has_value("inst_num"):
             unended.add(job)
             continue
         tasks.setdefault(job, []).append(_task(row))
@@ -84,7 +85,7 @@ def read_pai(path: Path, cpus: bool = False) -> Trace:
         submit, user = told.get(name, (start, ""))
         jobs.append(Job(name, submit, _gang(parts, workers), work, work, user=user))
     if uneven:
-        notes.append(f"{uneven:,} jobs have unequal GPU tasks: all get what the largest asks for")
+        notes.append(f"{uneven:,} jobs have unequal GPU tasks: all get the request of the largest")
     return assembled(str(path), stem(tasks_path), "pai", jobs, dropped, notes=notes)
 
 
@@ -102,7 +103,7 @@ def _is_table(path: Path) -> bool:
 
 
 def _header(path: Path, names: tuple[str, ...]) -> tuple[str, ...] | None:
-    """The published files have no header line; a copy with one is read as well."""
+    """The header. The published files have none; copies with a header line are accepted."""
     with opened(path) as text:
         return None if text.readline().startswith(names[0]) else names
 
@@ -123,12 +124,12 @@ def _task(row: Row) -> _Task:
 
 
 def _submissions(path: Path) -> dict[str, tuple[int, str]]:
-    """When each job was submitted, and by whom."""
+    """The submission time and the user of each job."""
     users: dict[str, str] = {}
     return {
         row.text("job_name"): (row.span("start_time"), users.setdefault(user := row.text("user"), user))
         for row in rows(path, _JOB, header=_header(path, _JOB))
-        if row.told("start_time")
+        if row.has_value("start_time")
     }
 
 
@@ -158,7 +159,7 @@ def _instances(
     memory: int = 0,
     roles: tuple[Role, ...] = (),
 ) -> Shape:
-    """So many instances; a part of a GPU is shared, more than one is rounded up to whole ones."""
+    """The shape of these instances; more than one GPU per instance is rounded up to whole GPUs."""
     each, share = (1, milli) if 0 < milli < WHOLE else (-(-milli // WHOLE), WHOLE)
     return Shape(count, each, share, types=types, cpus=cpus, memory=memory, roles=roles)
 
@@ -166,8 +167,8 @@ def _instances(
 def read_pai_simulator(path: Path, types: bool = False) -> Trace:
     """The simulator's CSV: num_gpu (fractions allowed) and num_cpu are those of each instance.
 
-    GPU types bind only with `types`, as its gpu_type_matching does: 0, its default, or 1. Deviation: a job
-    of duration 0 is dropped, where the simulator gives it a second.
+    GPU types are binding only with `types`, like gpu_type_matching=1 of the simulator. Deviation: a job of
+    duration 0 is dropped; the simulator gives it a second.
     """
     dropped = Dropped()
     jobs = list(_simulated(path, dropped, types))
@@ -182,7 +183,7 @@ def _simulated(path: Path, dropped: Dropped, typed: bool) -> Iterator[Job]:
             raise row.wrong(f"num_gpu is {row.text('num_gpu')}", "give GPUs of an instance, at least 0")
         cpus = round(row.number("num_cpu", 0.0) * 1_000)
         if not work or not count or not (milli or cpus):
-            dropped.add("duration 0" if not work else "asks for nothing")
+            dropped.add("duration 0" if not work else "requests no resources")
             continue
         kind = row.text("gpu_type")
         types = (kind,) if typed and milli and kind not in ("", "CPU") else ()

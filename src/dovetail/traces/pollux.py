@@ -1,7 +1,7 @@
 """Workloads of Pollux (Qiao et al., OSDI 2021) and Sia (Jayaram Subramanya et al., SOSP 2023).
 
-They say what is trained and with how many replicas, not how long it takes: that stands in measured tables
-beside them, a directory for each application.
+They give the application and the number of replicas, but no duration. The durations are in tables of
+measurements that come with them, one directory for each application.
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ from pathlib import Path
 from dovetail.model.errors import TraceError
 from dovetail.model.job import Job, Profile, Traits, gang
 from dovetail.model.units import micros
-from dovetail.traces.table import Row, rows, stem
+from dovetail.traces.csv_rows import Row, rows
+from dovetail.traces.files import stem
 from dovetail.traces.trace import Dropped, Trace, assembled
 
 # Yolov3's memory allows less than was measured (AdaptDL's simulator/applications.py).
@@ -21,7 +22,7 @@ _MOST_LOCAL = {"yolov3": 8.0}
 
 _Times = dict[
     float, tuple[float, float]
-]  # by local batch size: seconds of a step, and of it exchanging gradients
+]  # by local batch size: seconds of a step, and of its gradient exchange
 
 
 def read_pollux(path: Path, profiles: Path | str | None = None, gpu: str = "", node: int = 4) -> Trace:
@@ -29,10 +30,11 @@ def read_pollux(path: Path, profiles: Path | str | None = None, gpu: str = "", n
 
     `profiles` is the directory with <application>/placements.csv, scalability.csv and validation-*.csv;
     `gpu` picks the tables of one GPU type (aws, rtx, dgx-ext ...), `node` is how many GPUs its nodes have.
-    The rule: a job takes as many steps as the validation run of the nearest batch size, each as long as was
-    measured for its replicas on the fewest nodes and its share of the batch, straight lines between measured
-    points, and several passes for one exchange of gradients where the share is larger than any measured.
-    Pollux itself lets batch and replicas change while a job runs: a fixed duration is that of never doing so.
+    The rule: the number of steps is that of the validation run with the nearest batch size. The time of a
+    step is the one measured for the replicas on the fewest nodes and the local batch size, interpolated
+    linearly; gradients are accumulated over several passes if the local batch size is larger than any
+    measured. Pollux itself changes batch size and replicas while a job runs; the fixed duration is that
+    without changes.
     """
     if profiles is None:
         raise TraceError(
@@ -62,7 +64,7 @@ def read_pollux(path: Path, profiles: Path | str | None = None, gpu: str = "", n
 
 
 class _Tables:
-    """The measured tables of a directory, each read once."""
+    """The tables of measurements of a directory, each read once."""
 
     def __init__(self, folder: Path, suffix: str, node: int) -> None:
         self._folder, self._suffix, self._node = folder, suffix, node
@@ -90,7 +92,7 @@ class _Tables:
         return step + (passes - 1) * (step - sync)
 
     def _read_runs(self, model: str) -> dict[int, float]:
-        """Steps in all, by global batch size."""
+        """Total steps, by global batch size."""
         runs: dict[int, float] = {}
         for path in sorted((self._folder / model).glob("validation-*.csv")):
             size = path.stem.rpartition("-")[2]
@@ -99,7 +101,7 @@ class _Tables:
         return runs
 
     def _read_times(self, model: str) -> dict[tuple[int, int], _Times]:
-        """Step times by (nodes, replicas); of several splits over the nodes, the one that fills them."""
+        """Step times by (nodes, replicas); of several splits over nodes, the one that fills the nodes."""
         packed: dict[tuple[int, int], _Times] = {}
         others: dict[tuple[int, int], _Times] = {}
         placements = self._folder / model / f"placements{self._suffix}.csv"
@@ -108,7 +110,7 @@ class _Tables:
                 hosts = sorted(int(digit) for digit in row.text("placement") if digit.isdecimal())
                 if not hosts:
                     raise row.wrong(
-                        f"placement is {row.text('placement')!r}", "write GPUs of each node, as 22"
+                        f"placement is {row.text('placement')!r}", "write the GPUs of each node, as 22"
                     )
                 full = all(gpus == self._node for gpus in hosts[1:])
                 table = (packed if full else others).setdefault((len(hosts), sum(hosts)), {})
@@ -124,7 +126,7 @@ class _Tables:
 
 
 def _between(known: _Times, at: float) -> tuple[float, float]:
-    """A straight line between the two nearest measured points; the outermost ones beyond them."""
+    """Linear interpolation between measured points; constant beyond the outermost points."""
     above = min((point for point in known if point >= at), default=max(known))
     below = max((point for point in known if point <= at), default=min(known))
     if above == below:

@@ -1,13 +1,13 @@
-"""Measured throughputs: steps a second of a model on so many GPUs of a type, alone and beside another.
+"""Measured throughputs: steps per second of a model by GPU type and number, alone and sharing GPUs.
 
-The form is Gavel's:
+The format is Gavel's:
 
     {"v100": {"('ResNet-50 (batch size 32)', 1)": {"null": 7.8, "('A3C', 1)": [5.1, 6.0]}}}
 
-By GPU type, model and number of GPUs: `null` is the job alone; under another job's name stand the speeds of
-the two on the same devices, its own first. 0 is a job, or a pair, that does not fit. A type
-`v100_unconsolidated` is the same devices on more nodes than needed. The name `gavel` stands for the
-measurements that come with Dovetail.
+By GPU type, model and number of GPUs: `null` is the job alone; the name of another job has the speeds of the
+two on the same devices, its own first. 0 means that a job, or a pair, does not fit. A type
+`v100_unconsolidated` is the same devices on more nodes than needed. The name `gavel` means the measurements
+that are shipped with Dovetail.
 """
 
 from __future__ import annotations
@@ -23,33 +23,33 @@ from pathlib import Path
 from typing import Any
 
 from dovetail.model.errors import TraceError
-from dovetail.traces.table import opened
+from dovetail.traces.files import opened
 
 SHIPPED_THROUGHPUTS: Mapping[str, Path] = {
     "gavel": Path(__file__).parent / "data" / "gavel_throughputs.json.xz"
 }
 _SPLIT = "_UNCONSOLIDATED"
 
-Key = tuple[str, int]  # a model, and the GPUs it runs on
+Key = tuple[str, int]  # a model, and its number of GPUs
 
 
 @dataclass(frozen=True, slots=True)
 class Throughputs:
-    """Steps a second; types by their names in capitals, whatever the file writes."""
+    """Steps per second; the names of GPU types are in capitals."""
 
     file: str
-    types: tuple[str, ...]  # in the order of the file, without the unconsolidated
+    types: tuple[str, ...]  # in the order of the file, without the unconsolidated types
     _alone: Mapping[str, Mapping[Key, float]] = field(repr=False)
     _beside: Mapping[str, Mapping[tuple[Key, Key], tuple[float, float]]] = field(repr=False)
 
     def single(self, model: str, gpus: int, type: str, *, consolidated: bool = True) -> float | None:
-        """A job alone; 0 where it does not fit, None where nobody measured it."""
+        """The speed of a job alone; 0 if it does not fit, None if it was not measured."""
         return self._alone.get(_row(type, consolidated), {}).get((model, gpus))
 
     def pair(
         self, model: str, other: str, gpus: int, type: str, *, consolidated: bool = True
     ) -> tuple[float, float] | None:
-        """Two jobs on the same devices, each on all of them; zeros if they do not fit together."""
+        """The speeds of two jobs on the same devices; zeros if they do not fit together."""
         pairs = self._beside.get(_row(type, consolidated), {})
         if (found := pairs.get(((model, gpus), (other, gpus)))) is not None:
             return found
@@ -65,14 +65,14 @@ class Throughputs:
 
 
 def load_throughputs(name_or_path: str | Path) -> Throughputs:
-    """Throughputs by their name or from a file; a wrong one is a line about what is wrong."""
+    """Load throughputs by name or from a file; an invalid file is a one-line error."""
     if (known := SHIPPED_THROUGHPUTS.get(str(name_or_path))) is not None:
         return _shipped(str(name_or_path), known)
     path = Path(name_or_path)
     if not path.exists() and not path.suffix and path.parent == Path():
         near = difflib.get_close_matches(str(path), SHIPPED_THROUGHPUTS, n=1)
         hint = f"did you mean {near[0]}?" if near else f"give a path, or {' or '.join(SHIPPED_THROUGHPUTS)}"
-        raise TraceError(str(path), None, "there is no such file of throughputs", hint)
+        raise TraceError(str(path), None, "no such file of throughputs", hint)
     return _read(path)
 
 
@@ -88,22 +88,22 @@ def _read(path: Path) -> Throughputs:
             table = json.load(text)
         except json.JSONDecodeError as error:
             raise TraceError(
-                file, error.lineno, f"is no JSON ({error.msg})", "give throughputs in Gavel's form"
+                file, error.lineno, f"is not valid JSON ({error.msg})", "give throughputs in Gavel's format"
             ) from None
     if not isinstance(table, dict) or not table:
-        raise TraceError(file, None, "is no table of GPU types", "give throughputs in Gavel's form")
+        raise TraceError(file, None, "is not a table of GPU types", "give throughputs in Gavel's format")
     alone: dict[str, dict[Key, float]] = {}
     beside: dict[str, dict[tuple[Key, Key], tuple[float, float]]] = {}
     for kind, rows in table.items():
         if not isinstance(rows, dict):
             raise TraceError(
-                file, None, f"{kind}: {_short(rows)} is no table of job types", "use Gavel's form"
+                file, None, f"{kind}: {_short(rows)} is not a table of job types", "use Gavel's format"
             )
         singles, pairs = alone.setdefault(kind.upper(), {}), beside.setdefault(kind.upper(), {})
         for name, cells in rows.items():
             key = _key(file, kind, name)
             if not isinstance(cells, dict):
-                raise TraceError(file, None, f"{kind}, {name}: {_short(cells)} is no table of speeds")
+                raise TraceError(file, None, f"{kind}, {name}: {_short(cells)} is not a table of speeds")
             for other, cell in cells.items():
                 if other == "null":
                     singles[key] = _speed(file, kind, name, cell)
@@ -125,7 +125,7 @@ def _row(type: str, consolidated: bool) -> str:
 def _key(file: str, kind: str, text: str) -> Key:
     key = _parsed(text)
     if key is None:
-        raise TraceError(file, None, f"{kind}: {text!r} is no job type", "write ('model', GPUs)")
+        raise TraceError(file, None, f"{kind}: {text!r} is not a job type", "write ('model', GPUs)")
     return key
 
 

@@ -1,4 +1,4 @@
-"""The traces that come with Dovetail; data/NOTICE says whose they are and what was changed."""
+"""The traces shipped with Dovetail; data/NOTICE has their sources, licences and changes."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ BEGAN: Mapping[str, str] = MappingProxyType(
 
 
 def shipped_name(name: str) -> str | None:
-    """The name in full: `itp:3` is `itp:cluster03`; None if no such trace is shipped."""
+    """The full name: `itp:3` is `itp:cluster03`; None if no such trace is shipped."""
     family, _, rest = name.partition(":")
     if family == "itp" and rest.isdecimal():
         name = f"itp:cluster{int(rest):02}"

@@ -6,15 +6,16 @@ from pathlib import Path
 
 from dovetail.model.errors import TraceError
 from dovetail.model.job import PLAIN, Job, Profile, Traits, gang
-from dovetail.traces.table import rows, stem
+from dovetail.traces.csv_rows import rows
+from dovetail.traces.files import stem
 from dovetail.traces.trace import Dropped, Trace, assembled
 
-# Models with one very large tensor, which suffer when split over nodes (Gu et al., Tiresias, NSDI 2019).
+# Models with one very large tensor, which are slow when split over nodes (Gu et al., Tiresias, NSDI 2019).
 _SKEWED = Traits(profile=Profile(skewed=True))
 
 
 def read_tiresias(path: Path) -> Trace:
-    """Tiresias' *_job.csv: seconds, and a model that is known to be skewed (VGG, AlexNet) or not."""
+    """Tiresias' *_job.csv: times in seconds; some models have skewed tensors (VGG, AlexNet)."""
     dropped = Dropped()
     jobs = []
     for row in rows(path, ("job_id", "num_gpu", "submit_time", "duration")):
@@ -39,7 +40,7 @@ def read_tiresias(path: Path) -> Trace:
 
 
 def read_muri(path: Path) -> Trace:
-    """Muri's traces, in milliseconds. The times a job spends on each resource are not kept."""
+    """Muri's traces, in milliseconds. The time on each resource is ignored."""
     dropped = Dropped()
     jobs = []
     for row in rows(path, ("job_id", "num_gpu", "submit_time", "duration", "model_name", "priority")):
@@ -54,11 +55,11 @@ def read_muri(path: Path) -> Trace:
 
 
 def read_chronus(path: Path, unit: float = 60.0) -> Trace:
-    """Chronus' traces; `unit` is how many seconds their times count in.
+    """Chronus' traces; `unit` is the time unit of the file in seconds.
 
-    The unit is nowhere written down. Minutes is an inference: the jobs arrive over 20,151 of them (two
-    weeks to the hour), last up to 4,317 (three days) and lease terms are 20. The first of expect_time_list
-    is the deadline, counted from submission; later ones, at which a soft job is worth less, are not kept.
+    The unit is not documented. Minutes is an inference: the jobs arrive over 20,151 units (two weeks to the
+    hour), run up to 4,317 (three days), and lease terms are 20. The first entry of expect_time_list is the
+    deadline, counted from submission; later entries, at which a soft job is worth less, are ignored.
     """
     dropped = Dropped()
     jobs = []
@@ -85,11 +86,15 @@ def read_chronus(path: Path, unit: float = 60.0) -> Trace:
 def read_synergy(path: Path, iteration: float | None = None) -> Trace:
     """Synergy's traces without header: job, model, arrival (s), iterations, GPUs.
 
-    How long an iteration takes stands in its model zoo, not in the file, so `iteration` must say (seconds).
+    The time of an iteration is in Synergy's model zoo, not in the file, so `iteration` must give it
+    (seconds).
     """
     if iteration is None:
         raise TraceError(
-            str(path), None, "has iterations but no durations", "give iteration=SECONDS, what one takes"
+            str(path),
+            None,
+            "has iterations but no durations",
+            "give iteration=SECONDS, the time of one iteration",
         )
     dropped = Dropped()
     jobs = []
@@ -101,5 +106,5 @@ def read_synergy(path: Path, iteration: float | None = None) -> Trace:
             continue
         submit, model = row.span("arrival_time"), row.text("model_name")
         jobs.append(Job(row.text("job_id"), submit, gang(gpus), work, work, model=model))
-    note = f"an iteration was taken to last {iteration:g} s"
+    note = f"the time of an iteration was set to {iteration:g} s"
     return assembled(str(path), stem(path), "synergy", jobs, dropped, notes=(note,))

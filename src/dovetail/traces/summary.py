@@ -1,4 +1,4 @@
-"""What a trace is like, in a few numbers: enough to tell whether it suits a cluster before replaying it."""
+"""The summary of a trace: enough to see whether it suits a cluster before replaying it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ QUANTILES = (0.1, 0.25, 0.5, 0.75, 0.9, 0.99, 1.0)
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """Counts, span and spread of a trace; times in microseconds."""
+    """Counts, span and distributions of a trace; times in microseconds."""
 
     name: str
     format: str
@@ -25,16 +25,16 @@ class Summary:
     models: int
     span: int  # from the first submission to the last
     gpu_hours: float
-    sizes: Mapping[int, int]  # jobs by devices asked for, in rising order
-    shared: int  # jobs that ask for a part of a device
+    sizes: Mapping[int, int]  # jobs by requested devices, in rising order
+    shared: int  # jobs that ask for a share of a device
     mean_duration: float
     durations: Mapping[float, int]  # by quantile
-    load: float | None  # GPU time offered over GPU time there is, within the span
+    load: float | None  # requested GPU time over available GPU time, within the span
     notes: tuple[str, ...]
 
 
 def describe(trace: Trace, gpus: int | None = None) -> Summary:
-    """The numbers of a trace; its offered load too, when told against how many GPUs."""
+    """Summarise a trace; with `gpus`, also its offered load."""
     jobs = trace.jobs
     works = sorted(job.work for job in jobs)
     sizes = Counter(job.shape.gpus for job in jobs)

@@ -1,9 +1,9 @@
-"""Traces made up to look like published ones, at any length and load.
+"""Generated traces like published ones, of any length and load.
 
-A job draws a tenant and a size, then a duration that depends on its size, then a user. Arrivals are a
-Poisson process whose rate has the rhythm of day and week. What is chosen is the rate, so that the work
-offered is the wished-for part of what the cluster could do: the span follows from the work. `calibration`
-says where each distribution comes from.
+For each job a tenant and a size are drawn, then a duration that depends on the size, then a user. Arrivals
+are a Poisson process whose rate varies by hour and weekday. The rate is set so that the offered work is
+`load` times the capacity of the cluster: the span follows from the work. `calibration` has the source of each
+distribution.
 """
 
 from __future__ import annotations
@@ -44,10 +44,10 @@ GENERATORS: Mapping[str, Calibration] = {
 
 
 def generate(like: str, jobs: int, gpus: int, load: float, seed: int = 0) -> Trace:
-    """So many jobs like those of a published trace, offering `load` to a cluster of `gpus`.
+    """Generate jobs like those of a published trace, with this offered load on a cluster of `gpus`.
 
-    The same arguments give the same jobs. Sizes that the cluster could never hold are left out, the rest
-    keeping their proportions. Durations are whole seconds, submissions whole milliseconds.
+    The same arguments give the same jobs. Sizes that can never fit on the cluster are left out; the others
+    keep their proportions. Durations are whole seconds, submissions whole milliseconds.
     """
     if like not in GENERATORS:
         raise UnknownName("generator", like, GENERATORS)
@@ -56,7 +56,7 @@ def generate(like: str, jobs: int, gpus: int, load: float, seed: int = 0) -> Tra
         raise BadOption(
             f"cannot generate {wrong}; jobs and gpus are at least 1, load above 0, seed at least 0"
         )
-    import numpy as np  # noqa: PLC0415  (half of an import of everything else here)
+    import numpy as np  # noqa: PLC0415  (its import takes as long as all the others together)
 
     made = GENERATORS[like]
     rng = np.random.default_rng(seed)
@@ -100,7 +100,7 @@ def generate(like: str, jobs: int, gpus: int, load: float, seed: int = 0) -> Tra
 
 
 def _drawn(np: Any, rng: np.random.Generator, weights: list[float], count: int) -> Wholes:
-    """So many places in the list, each as likely as its weight."""
+    """Random indexes, drawn with probability proportional to weight."""
     bounds = np.cumsum(np.array(weights, dtype=float))
     found: Wholes = np.searchsorted(bounds, rng.random(count) * bounds[-1], side="right").clip(
         0, len(weights) - 1
@@ -109,7 +109,7 @@ def _drawn(np: Any, rng: np.random.Generator, weights: list[float], count: int) 
 
 
 def _durations(np: Any, rng: np.random.Generator, made: Calibration, milli: Wholes) -> Reals:
-    """Seconds: by the quantiles of the size's class, or log-normal with a median that grows with the size."""
+    """Seconds, by the quantiles of the size class, or log-normal with a median that grows with the size."""
     if not made.quantiles:
         doublings = np.log2(np.maximum(milli / WHOLE, 1.0))
         centre = made.centre + made.growth * doublings
@@ -126,7 +126,7 @@ def _durations(np: Any, rng: np.random.Generator, made: Calibration, milli: Whol
 
 
 def _arrivals(np: Any, rng: np.random.Generator, made: Calibration, jobs: int, span: float) -> Wholes:
-    """Sorted milliseconds from 0 to the span: a Poisson process with rhythm, given how many arrive.
+    """Sorted milliseconds from 0 to the span: a Poisson process of varying rate, given the number of jobs.
 
     Given their number, arrivals of a Poisson process are independent draws from its rate.
     """
@@ -136,7 +136,7 @@ def _arrivals(np: Any, rng: np.random.Generator, made: Calibration, jobs: int, s
     edges = np.concatenate(([0.0], np.cumsum(rate)))
     times = np.interp(rng.random(jobs) * edges[-1], edges, np.arange(hours + 1) * 3600.0)
     times.sort()
-    if jobs > 1:  # the first comes at 0 and the last at the end, so that the load is what was asked for
+    if jobs > 1:  # the first arrives at 0 and the last at the end, so that the load is exact
         times = (times - times[0]) * (span / max(times[-1] - times[0], 1e-9))
     else:
         times[:] = 0.0
@@ -145,7 +145,7 @@ def _arrivals(np: Any, rng: np.random.Generator, made: Calibration, jobs: int, s
 
 
 def _zipf(count: int) -> list[float]:
-    """The k-th has a k-th of what the first has."""
+    """Zipf weights: the k-th is 1/k of the first."""
     return [1 / (rank + 1) for rank in range(count)]
 
 

@@ -1,4 +1,4 @@
-"""A trace is jobs in the order in which they arrive, and where they came from."""
+"""A trace: jobs in order of arrival, and their source."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from dovetail.model.job import Job
 
 @dataclass(frozen=True, slots=True)
 class Trace:
-    """Jobs sorted by submission, those of one instant in the order of their file."""
+    """Jobs sorted by submission; jobs of one instant in the order of the file."""
 
     name: str
     jobs: list[Job]
     format: str = ""
-    began: str = ""  # the wall-clock time of second 0, where the source tells it
-    notes: tuple[str, ...] = ()  # what was left out or assumed, for a person to read
+    began: str = ""  # the wall-clock time of second 0, if known
+    notes: tuple[str, ...] = ()  # what was dropped or assumed, as sentences
 
 
 def many(count: int, **columns: Iterable[Any]) -> list[Job]:
-    """So many jobs from columns of their fields, the rest at their defaults.
+    """Make jobs from columns of their fields; other fields have their defaults.
 
-    Equal to calling Job for each, at under half the cost: a frozen dataclass pays for every field of every
-    instance, and a trace has a million. Here each field is filled in for all of them at once.
+    Equal to calling Job for each row, at less than half the cost: the constructor of a frozen dataclass pays
+    for every field of every instance. Here each field is set for all jobs at once.
     """
     jobs = list(map(object.__new__, repeat(Job, count)))
     for field in fields(Job):
@@ -40,7 +40,7 @@ def many(count: int, **columns: Iterable[Any]) -> list[Job]:
 
 
 class Dropped:
-    """Counts the rows that cannot be jobs, by reason: a reader that hid them would shrink a trace unseen."""
+    """Counts the rows that are not valid jobs, by reason, so that no reader drops rows silently."""
 
     def __init__(self) -> None:
         self._reasons: Counter[str] = Counter()
@@ -62,19 +62,19 @@ def assembled(
     began: str = "",
     notes: Sequence[str] = (),
 ) -> Trace:
-    """The trace of these jobs, sorted in place; two of one name, or none at all, are an error."""
+    """The trace of these jobs, sorted in place; duplicate ids, or no job at all, are an error."""
     told = (*notes, *(dropped.notes() if dropped else ()))
     if not jobs:
         why = f" ({'; '.join(told)})" if told else ""
         raise TraceError(file, None, f"no jobs in it{why}", "a trace needs at least one row below its header")
-    refuse_twins(file, jobs)
+    refuse_duplicate_ids(file, jobs)
     jobs.sort(key=attrgetter("arrived_at"))  # stable: ties keep the order of the file
     return Trace(name, jobs, format, began, told)
 
 
-def refuse_twins(file: str, jobs: Iterable[Job]) -> None:
-    """Ids are how events, journals and people speak of a job: two of one id is an error."""
+def refuse_duplicate_ids(file: str, jobs: Iterable[Job]) -> None:
+    """Events and journals name jobs by id, so duplicate ids are an error."""
     ids = list(map(attrgetter("id"), jobs))
     if len(set(ids)) != len(ids):
         twin, count = Counter(ids).most_common(1)[0]
-        raise TraceError(file, None, f"{count} jobs have the id {twin!r}", "give each job an id of its own")
+        raise TraceError(file, None, f"{count} jobs have the id {twin!r}", "give each job its own id")

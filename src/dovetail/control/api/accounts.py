@@ -8,10 +8,8 @@ from fastapi import APIRouter, Query, Request
 from fastapi.responses import Response
 
 from dovetail import __version__
-from dovetail.control.api.auth import Anybody, Managing, Viewing, document
-from dovetail.control.api.openapi import Cursor, Limit, Name, body, problems
-from dovetail.control.api.problems import Refusal, invalid, not_found
-from dovetail.control.api.resources import (
+from dovetail.control.api.auth import Auditing, Managing, Public, Viewing, document
+from dovetail.control.api.documents import (
     Health,
     MadeToken,
     Me,
@@ -20,12 +18,17 @@ from dovetail.control.api.resources import (
     TokenPage,
     Version,
 )
+from dovetail.control.api.openapi import Cursor, Limit, Name, body, problems
+from dovetail.control.api.problems import Refusal, invalid, not_found
 from dovetail.control.clock import iso
-from dovetail.control.queries import cut_to_room, from_cursor
+from dovetail.control.cursors import Json, cut_to_room, from_cursor
+from dovetail.control.plane import Plane
 from dovetail.control.tokens import Caller
 
 router = APIRouter(tags=["plane"])
 tokens = APIRouter(tags=["tokens"])
+
+_in_trouble = {**problems(), 503: {**problems()[503], "model": Health}}
 
 
 @tokens.post(
@@ -51,7 +54,7 @@ def create_token(call: Managing) -> Response:
 
 @tokens.get("/tokens", operation_id="list_tokens", summary="All tokens, without themselves",
             response_model=TokenPage, responses=problems())  # fmt: skip
-def list_tokens(call: Managing, limit: Limit = 100, cursor: Cursor = None) -> Response:
+def list_tokens(call: Auditing, limit: Limit = 100, cursor: Cursor = None) -> Response:
     after = None if cursor is None else from_cursor(cursor, "tokens", str)[0]
     rows = call.wiring.tokens.listed(after, limit + 1)
     for row in rows:
@@ -60,7 +63,7 @@ def list_tokens(call: Managing, limit: Limit = 100, cursor: Cursor = None) -> Re
     return document(cut_to_room(rows, "tokens", "id", limit).document())
 
 
-@tokens.delete("/tokens/{id}", operation_id="revoke_token", summary="It opens nothing any more",
+@tokens.delete("/tokens/{id}", operation_id="revoke_token", summary="Revoke a token",
                status_code=204, responses=problems(404, 409))  # fmt: skip
 def revoke_token(call: Managing, id: Name) -> Response:
     """The last token of an admin cannot be revoked."""
@@ -69,7 +72,7 @@ def revoke_token(call: Managing, id: Name) -> Response:
     return Response(status_code=204)
 
 
-@router.get("/me", operation_id="get_me", summary="Whose token it is, and where it was sent",
+@router.get("/me", operation_id="get_me", summary="The user of the token, and the plane",
             response_model=Me, responses=problems())  # fmt: skip
 def get_me(call: Viewing) -> Response:
     caller, plane = call.caller, call.plane
@@ -94,23 +97,41 @@ def get_me(call: Viewing) -> Response:
 @router.get("/journal", operation_id="read_journal", summary="What was decided, step by step",
             response_model=StepPage, responses=problems())  # fmt: skip
 def read_journal(
-    call: Managing, after: Annotated[int, Query(ge=-1, le=1 << 60)] = -1, limit: Limit = 100
+    call: Auditing, after: Annotated[int, Query(ge=-1, le=1 << 60)] = -1, limit: Limit = 100
 ) -> Response:
-    return document(call.queries.journal(after, limit).document())
+    return document(call.lists.journal(after, limit).document())
 
 
-@router.get("/health", operation_id="get_health", summary="Whether it lives, and leads",
-            response_model=Health, responses=problems())  # fmt: skip
-async def get_health(call: Anybody) -> Response:
-    plane = call.plane
-    status = "standby" if not plane.leads else "trouble" if plane.trouble else "ok"
-    role = "leader" if plane.leads else "follower"
-    return document({"status": status, "role": role, "version": __version__})
+@router.get("/health", operation_id="get_health", summary="What the plane is: leading, standby or in trouble",
+            response_model=Health, responses=_in_trouble)  # fmt: skip
+async def get_health(call: Public) -> Response:
+    """200 for a plane that leads or stands by, 503 for one in trouble: for monitoring."""
+    found = _health(call.plane)
+    return document(found, 503 if found["status"] == "trouble" else 200)
+
+
+@router.get("/ready", operation_id="get_ready", summary="Whether to send requests to this plane",
+            response_model=Health, responses=_in_trouble)  # fmt: skip
+async def get_ready(call: Public) -> Response:
+    """200 for a plane that leads, 503 for any other: for load balancers."""
+    found = _health(call.plane)
+    return document(found, 200 if found["status"] == "ok" else 503)
+
+
+def _health(plane: Plane) -> Json:
+    reason = plane.in_trouble
+    return {
+        "status": "trouble" if reason else "ok" if plane.leads else "standby",
+        "role": "leader" if plane.leads else "follower",
+        "version": __version__,
+        "stand_in": plane.policy_failure is not None,
+        "reason": reason[:500],
+    }
 
 
 @router.get("/version", operation_id="get_version", summary="Of the plane, and of the API",
             response_model=Version, responses=problems())  # fmt: skip
-async def get_version(call: Anybody) -> Response:
+async def get_version(call: Public) -> Response:
     return document({"version": __version__, "api": "v1"})
 
 
@@ -124,7 +145,7 @@ async def get_version(call: Anybody) -> Response:
     },
 )
 def get_metrics(call: Viewing, request: Request) -> Response:
-    """For admins, and for viewers without a tenant: what all do together is nobody else's business."""
+    """For admins, and for viewers without a tenant: the figures are of all tenants together."""
     if not call.wiring.settings.open_metrics and not _may_watch(call.caller):
         raise Refusal("role", "metrics are for admins, and for viewers without a tenant")
     text, media_type = request.app.state.metrics.exposition()
@@ -136,5 +157,5 @@ def _may_watch(caller: Caller) -> bool:
 
 
 @router.get("/openapi.json", operation_id="get_openapi", summary="This description", responses=problems())
-async def get_openapi(call: Anybody, request: Request) -> Response:
+async def get_openapi(call: Public, request: Request) -> Response:
     return document(request.app.openapi())

@@ -1,8 +1,9 @@
 """The gate that every request passes, and the call that stands behind it.
 
-The gate is the outermost thing under the server. It checks, in this order: to whom the request is addressed,
-whose token it carries, how often that one has asked, how large the body is, and whether this plane leads.
-Only then is anything parsed. What the handlers get is a `Call`: the caller, the body, and the plane.
+The gate is the outermost layer under the server. It checks, in this order: the host that the request is
+addressed to, the token, the rate of requests with this token, the size of the body, and whether this plane
+leads. Only then is the body parsed. A handler gets a `Call`: the caller, the body and the plane. Before it
+works, the call gets a place among those of its kind (`api.lanes`); the gate sees that the place is left.
 
 A token comes in the Authorization header and nowhere else: addresses end up in logs.
 """
@@ -13,10 +14,12 @@ import asyncio
 import json
 import logging
 import math
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
+import anyio
 from fastapi import Depends, Request
 from pydantic import BaseModel, ValidationError
 from starlette.concurrency import run_in_threadpool
@@ -24,12 +27,16 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from dovetail.control.api.limits import Buckets, Streams
+from dovetail.control import inbox
+from dovetail.control.api.connections import REFUSED
+from dovetail.control.api.lanes import BODIES, CHANGES, LAB, QUESTIONS, SLOW, WIDTHS, Lane, Width
+from dovetail.control.api.limits import Buckets, Requests, Streams
 from dovetail.control.api.problems import Refusal, answer_to, invalid
 from dovetail.control.api.settings import Settings, is_loopback
+from dovetail.control.lists import Lists
+from dovetail.control.lookup import Lookup
 from dovetail.control.prices import PriceList
 from dovetail.control.problems import RequestError, problems_of
-from dovetail.control.queries import Queries
 from dovetail.control.tokens import PREFIX, Caller, Tokens
 
 if TYPE_CHECKING:
@@ -41,14 +48,21 @@ log = logging.getLogger("dovetail.api")
 
 ROOT = "/api/v1"
 OPEN = frozenset(
-    f"{prefix}/{name}" for prefix in ("", ROOT) for name in ("health", "version", "openapi.json")
+    f"{prefix}/{name}" for prefix in ("", ROOT) for name in ("health", "ready", "version", "openapi.json")
 )
 PAGE = "/page/"
+HEALTH = frozenset({"/health", f"{ROOT}/health"})  # the answer costs no more than a refusal
+CANCEL = "/cancel"  # how the addresses end that cancel jobs
 METRICS = frozenset({"/metrics", f"{ROOT}/metrics"})
 FILES = 10  # times as often as anything else one may load a file of the page: a view takes dozens
-NOBODY = Caller("", "", "", "viewer")  # asks only what everybody may know
+LOOKUPS = 4  # threads that look up tokens
+PUBLIC = Caller("", "", "", "viewer")  # without a token: may read only what is public
 
 M = TypeVar("M", bound=BaseModel)
+
+
+class ClientGone(Exception):
+    """The client closed the connection before its call was worked on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,17 +72,23 @@ class Wiring:
     plane: Plane
     settings: Settings
     tokens: Tokens
-    queries: Queries
+    lists: Lists
+    lookup: Lookup
     streams: Streams
     hub: Hub
     board: Board
     prices: PriceList
+    lanes: Mapping[Width, Lane] = field(
+        init=False, default_factory=lambda: {width: Lane(width) for width in WIDTHS}
+    )
+    requests: Requests = field(init=False)
     rates: Buckets = field(init=False)
     bad: Buckets = field(init=False)
     files: Buckets = field(init=False)
 
     def __post_init__(self) -> None:
         at = self.settings
+        object.__setattr__(self, "requests", Requests(at.requests_per_token))
         object.__setattr__(self, "rates", Buckets(at.rate, at.burst))
         object.__setattr__(self, "bad", Buckets(at.bad_rate, at.bad_burst))
         object.__setattr__(self, "files", Buckets(FILES * at.rate, FILES * at.burst))
@@ -82,14 +102,37 @@ class Call:
     caller: Caller
     body: bytes
     media_type: str
+    owner: str  # as what it is counted
+    leaving: ExitStack  # the places that it has; the gate closes it
+    gone: Callable[[], Awaitable[None]]  # returns when the client has closed the connection
+
+    async def enter(self, width: Width) -> None:
+        """Take a place among the calls of a kind until the call is answered, unless its client has gone."""
+        lane = self.wiring.lanes[width]
+        if not lane.entered(self.owner):
+            place, gone = asyncio.ensure_future(lane.enter(self.owner)), asyncio.ensure_future(self.gone())
+            try:
+                await asyncio.wait((place, gone), return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                gone.cancel()
+                if not place.done():
+                    place.cancel()
+            if not place.done():
+                raise ClientGone
+            await place
+        self.leaving.callback(lane.leave, self.owner)
 
     @property
     def plane(self) -> Plane:
         return self.wiring.plane
 
     @property
-    def queries(self) -> Queries:
-        return self.wiring.queries
+    def lists(self) -> Lists:
+        return self.wiring.lists
+
+    @property
+    def lookup(self) -> Lookup:
+        return self.wiring.lookup
 
     @property
     def kind(self) -> str:
@@ -106,7 +149,7 @@ class Call:
         except RecursionError:
             raise invalid("", "the body is nested too deeply") from None
         except ValueError as error:
-            raise invalid("", f"the body is no JSON: {error}"[:200]) from None
+            raise invalid("", f"the body is not valid JSON: {error}"[:200]) from None
 
     def read(self, model: type[M]) -> M:
         """The body as this model."""
@@ -119,24 +162,32 @@ class Call:
 
 
 def _no_constant(name: str) -> Any:
-    raise ValueError(f"{name} is no JSON")
+    raise ValueError(f"{name} is not valid JSON")
 
 
-def _needs(role: str) -> Callable[[Request], Any]:
+def _needs(role: str, width: Width | None) -> Callable[[Request], Any]:
     async def call(request: Request) -> Call:
         found: Call = request.scope["dovetail.call"]
         if not found.caller.may(role):
             raise Refusal("role", f"this needs the role {role}; the token has {found.caller.role}")
+        if width is not None:
+            await found.enter(width)
         return found
 
     call.__dict__["role"] = role
     return call
 
 
-Anybody = Annotated[Call, Depends(_needs("viewer"))]  # where the gate asks for no token
-Viewing = Annotated[Call, Depends(_needs("viewer"))]
-Using = Annotated[Call, Depends(_needs("user"))]
-Managing = Annotated[Call, Depends(_needs("admin"))]
+# What a handler needs, and among which calls it is counted.
+Public = Annotated[Call, Depends(_needs("viewer", None))]  # where the gate asks for no token
+Watching = Annotated[Call, Depends(_needs("viewer", None))]  # streams are counted by `Streams`
+Viewing = Annotated[Call, Depends(_needs("viewer", QUESTIONS))]
+Studying = Annotated[Call, Depends(_needs("viewer", SLOW))]
+Learning = Annotated[Call, Depends(_needs("viewer", LAB))]
+Using = Annotated[Call, Depends(_needs("user", CHANGES))]
+Planning = Annotated[Call, Depends(_needs("user", SLOW))]
+Managing = Annotated[Call, Depends(_needs("admin", CHANGES))]
+Auditing = Annotated[Call, Depends(_needs("admin", QUESTIONS))]
 
 
 class Gate:
@@ -144,6 +195,7 @@ class Gate:
 
     def __init__(self, app: ASGIApp, wiring: Wiring) -> None:
         self._app, self._wiring = app, wiring
+        self._lookups = anyio.CapacityLimiter(LOOKUPS)  # wrong tokens take no thread from right ones
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
@@ -164,33 +216,50 @@ class Gate:
             await send(message)
 
         try:
-            call = await self._admitted(scope, receive)
-            if call is None:
-                return  # who asked has left
-            scope["dovetail.call"] = call
-            await self._app(scope, _again(receive), guarded)
+            with ExitStack() as leaving:
+                call = await self._admitted(scope, receive, leaving)
+                if call is None:
+                    return  # the client has gone
+                scope["dovetail.call"] = call
+                inbox.owner.set(call.owner)
+                await self._app(scope, _again(receive), guarded)
+        except ClientGone:
+            return
         except Exception as error:
             if started:
                 log.error("an answer broke off", exc_info=error)
                 raise
             await answer_to(error)(scope, receive, guarded)
 
-    async def _admitted(self, scope: Scope, receive: Receive) -> Call | None:
+    async def _admitted(self, scope: Scope, receive: Receive, leaving: ExitStack) -> Call | None:
         wiring, headers, path = self._wiring, Headers(scope=scope), scope["path"]
         self._check_host(headers.get("host"))
         page = path == "/" or path.startswith(PAGE)
-        everybody = page or path in OPEN or (path in METRICS and wiring.settings.open_metrics)
+        public = page or path in OPEN or (path in METRICS and wiring.settings.open_metrics)
         address = scope["client"][0] if scope.get("client") else ""
-        if everybody:
-            caller = NOBODY
-            self._check_rate(f"@{address}", wiring.files if page else wiring.rates)
+        if public:
+            caller, owner = PUBLIC, f"@{address}"
+            if path not in HEALTH:
+                self._check_rate(owner, wiring.files if page else wiring.rates)
         else:
             caller = await self._caller(headers, address)
-            self._check_rate(caller.token, wiring.rates)
-        body = await self._body(headers, receive)
+            # Cancellations are counted apart: what a token asks otherwise does not keep it from them.
+            owner = caller.token + (CANCEL if path.endswith(CANCEL) else "")
+            try:
+                self._check_rate(owner, wiring.rates)
+            except Refusal:
+                # One that asks again at once would keep the event loop busy with refusals.
+                scope[REFUSED] = True
+                await asyncio.sleep(wiring.settings.refusal_delay)
+                raise
+            leaving.enter_context(wiring.requests.counted(owner))
+        body = await self._body(owner, headers, receive)
         if body is None:
             return None
-        if not everybody and not wiring.plane.leads:
+        if not public and wiring.plane.failed is not None:
+            raise Refusal("unavailable", "the scheduler has failed, and this plane ends; try again",
+                          headers={"Retry-After": "5"})  # fmt: skip
+        if not public and not wiring.plane.leads:
             leader = await run_in_threadpool(wiring.plane.leader)
             raise Refusal(
                 "not-leading",
@@ -198,7 +267,12 @@ class Gate:
                 headers={"Retry-After": "1"},
                 leader=leader,
             )
-        return Call(wiring, caller, body, headers.get("content-type", ""))
+
+        async def gone() -> None:
+            while (await receive())["type"] != "http.disconnect":
+                pass
+
+        return Call(wiring, caller, body, headers.get("content-type", ""), owner, leaving, gone)
 
     def _check_host(self, host: str | None) -> None:
         names = self._wiring.settings.names
@@ -216,7 +290,9 @@ class Gate:
         detail = "send a token as Authorization: Bearer dt_..."
         if scheme.lower() == "bearer" and token.startswith(PREFIX):
             tokens = self._wiring.tokens
-            found = tokens.cached(token) or await run_in_threadpool(tokens.caller, token)
+            found = tokens.cached(token) or await anyio.to_thread.run_sync(
+                tokens.caller, token, limiter=self._lookups
+            )
             if found is not None:
                 return found
             detail = "the token is unknown, expired or revoked"
@@ -236,15 +312,23 @@ class Gate:
                 headers={"Retry-After": _seconds(wait)},
             )
 
-    async def _body(self, headers: Headers, receive: Receive) -> bytes | None:
+    async def _body(self, owner: str, headers: Headers, receive: Receive) -> bytes | None:
         """All of it, or None if the other side left before."""
         length = headers.get("content-length", "")
-        if not length and "transfer-encoding" not in headers:
+        if length in ("", "0") and "transfer-encoding" not in headers:
             return b""
         most = self._wiring.settings.largest_body
-        drained = 10 * most  # who sends a little too much should hear why before the line is cut
+        drained = 10 * most  # a client that sends a little too much should read why
         if length.isdigit() and int(length) > drained:
             raise _too_large(most)
+        lane = self._wiring.lanes[BODIES]
+        await lane.enter(owner)
+        try:
+            return await self._received(receive, most, drained)
+        finally:
+            lane.leave(owner)
+
+    async def _received(self, receive: Receive, most: int, drained: int) -> bytes | None:
         parts, size = [], 0
         try:
             async with asyncio.timeout(self._wiring.settings.body_timeout):
@@ -301,12 +385,12 @@ def _seconds(wait: float) -> str:
     return str(max(1, math.ceil(wait)))
 
 
-def _finite(value: Any) -> Any:
+def finite(value: Any) -> Any:
     """With null for what JSON has no number for."""
     if isinstance(value, dict):
-        return {key: _finite(inner) for key, inner in value.items()}
+        return {key: finite(inner) for key, inner in value.items()}
     if isinstance(value, list | tuple):
-        return [_finite(inner) for inner in value]
+        return [finite(inner) for inner in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
@@ -315,5 +399,5 @@ def document(value: Any, status: int = 200, headers: dict[str, str] | None = Non
     try:
         body = json.dumps(value, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
     except ValueError:  # a loss that is not a number, say, in what a job reported
-        body = json.dumps(_finite(value), separators=(",", ":"), ensure_ascii=False)
+        body = json.dumps(finite(value), separators=(",", ":"), ensure_ascii=False)
     return Response(body.encode("utf-8", "replace"), status, headers, "application/json")

@@ -1,4 +1,4 @@
-"""Nodes, devices, shares, usage, the policy. Counts are for everybody; ids are for those who see the job."""
+"""Nodes, devices, shares, usage, the policy. All callers see counts; ids only of the jobs they may see."""
 
 from __future__ import annotations
 
@@ -11,12 +11,9 @@ from typing import Annotated, Literal
 from fastapi import APIRouter, Header, Path, Query
 from fastapi.responses import Response
 
-from dovetail.control.answers import NodeState, ShareState
-from dovetail.control.api.auth import Call, Managing, Viewing, document
-from dovetail.control.api.jobs import Since, States, Word, micros_of, own
-from dovetail.control.api.openapi import Cursor, Limit, Name, body, problems
-from dovetail.control.api.problems import invalid, not_found
-from dovetail.control.api.resources import (
+from dovetail.control import commands, questions
+from dovetail.control.api.auth import Call, Managing, Studying, Viewing, document
+from dovetail.control.api.documents import (
     NAME,
     Drain,
     GpuPage,
@@ -29,28 +26,28 @@ from dovetail.control.api.resources import (
     PriceTable,
     Report,
     ReportKey,
-    Shares,
     SpeedPage,
     Tenant,
     TenantSettings,
+    TenantShares,
     UsageOverTime,
 )
-from dovetail.control.plane import DEFAULT_POLICY
+from dovetail.control.api.jobs import Since, States, Word, micros_of, own
+from dovetail.control.api.openapi import Cursor, Limit, Name, body, problems
+from dovetail.control.api.problems import invalid, not_found
+from dovetail.control.chosen_policy import DEFAULT_POLICY
+from dovetail.control.clock import iso
+from dovetail.control.cluster_state import NodeState
+from dovetail.control.cursors import ROOM, Json, cut_to_room, from_cursor, to_cursor
+from dovetail.control.lists import Filter
 from dovetail.control.prices import Prices
-from dovetail.control.queries import (
-    DAY,
-    MOST_LINES,
-    ROOM,
-    Filter,
-    Json,
-    cut_to_room,
-    from_cursor,
-    to_cursor,
-)
-from dovetail.control.usage import Bins, use_over_time
+from dovetail.control.stand_in import PolicyFailure
+from dovetail.control.tenant_shares import ShareState
+from dovetail.control.usage_report import DAY, MOST_LINES, usage_report
+from dovetail.control.usage_series import Bins, use_over_time
 from dovetail.model.errors import UnknownName
 from dovetail.model.units import WHOLE
-from dovetail.policies.table import POLICIES
+from dovetail.policies.registry import POLICIES
 
 router = APIRouter(tags=["cluster"])
 
@@ -80,19 +77,19 @@ def _node_json(node: NodeState, visible: set[str] | None) -> Json:
 @router.get("/nodes", operation_id="list_nodes", summary="Nodes, and what is free on them",
             response_model=NodePage, responses=problems())  # fmt: skip
 def list_nodes(call: Viewing, limit: Many = 1_000, cursor: Cursor = None) -> Response:
-    nodes = sorted(call.plane.nodes(), key=lambda node: node.name)
+    nodes = sorted(questions.nodes(call.plane), key=lambda node: node.name)
     if cursor is not None:
         after = from_cursor(cursor, "nodes", str)[0]
         nodes = [node for node in nodes if node.name > after]
-    visible = call.queries.holding(call.caller)
+    visible = call.lookup.holding(call.caller)
     rows = [_node_json(node, visible) for node in nodes[: limit + 1]]
     return document(cut_to_room(rows, "nodes", "name", limit).document())
 
 
 def _node(call: Call, name: str) -> Json:
-    for node in call.plane.nodes():
+    for node in questions.nodes(call.plane):
         if node.name == name:
-            return _node_json(node, call.queries.holding(call.caller))
+            return _node_json(node, call.lookup.holding(call.caller))
     raise not_found("node is named", name)
 
 
@@ -113,7 +110,7 @@ def get_node(call: Viewing, name: Name) -> Response:
 def drain_node(call: Managing, name: Name) -> Response:
     reason = call.read(Drain).reason if call.body else ""
     try:
-        call.plane.drain(name, reason)
+        commands.drain(call.plane, name, reason)
     except UnknownName:
         raise not_found("node is named", name) from None
     return document(_node(call, name))
@@ -123,7 +120,7 @@ def drain_node(call: Managing, name: Name) -> Response:
              response_model=Node, responses=problems(404))  # fmt: skip
 def resume_node(call: Managing, name: Name) -> Response:
     try:
-        call.plane.resume(name)
+        commands.resume(call.plane, name)
     except UnknownName:
         raise not_found("node is named", name) from None
     return document(_node(call, name))
@@ -151,13 +148,13 @@ def _gpu_json(node: NodeState, index: int, held: list[tuple[str, int]], visible:
     }
 
 
-@router.get("/gpus", operation_id="list_gpus", summary="Every device, and who is on it",
+@router.get("/gpus", operation_id="list_gpus", summary="Every device, and the jobs on it",
             response_model=GpuPage, responses=problems())  # fmt: skip
 def list_gpus(call: Viewing, limit: Many = 1_000, cursor: Cursor = None) -> Response:
     after = ("", -1) if cursor is None else tuple(from_cursor(cursor, "gpus", str, int))
-    visible = call.queries.holding(call.caller)
+    visible = call.lookup.holding(call.caller)
     rows: list[Json] = []
-    for node in sorted(call.plane.nodes(), key=lambda node: node.name):
+    for node in sorted(questions.nodes(call.plane), key=lambda node: node.name):
         for index, held in node.devices:
             if (node.name, index) > after:
                 rows.append({**_gpu_json(node, index, held, visible), "key": [node.name, index]})
@@ -194,11 +191,11 @@ def _share_json(share: ShareState) -> Json:
 
 
 @router.get("/shares", operation_id="list_shares", summary="What each tenant may have, and has",
-            response_model=Shares, responses=problems())  # fmt: skip
+            response_model=TenantShares, responses=problems())  # fmt: skip
 def list_shares(call: Viewing) -> Response:
-    """Everybody but an admin sees the own tenant, and what is used in all."""
-    shares = call.plane.shares()
-    nodes = call.plane.nodes()
+    """A caller sees its own tenant and the use of all; an admin sees all tenants."""
+    shares = questions.shares(call.plane)
+    nodes = questions.nodes(call.plane)
     gpus = sum(node.gpus for node in nodes)
     used = sum(milli for node in nodes for _, held in node.devices for _, milli in held) / 1_000
     shown = [_share_json(share) for share in shares if call.caller.sees(share.tenant)]
@@ -214,30 +211,17 @@ def list_shares(call: Viewing) -> Response:
     openapi_extra=body(TenantSettings),
 )
 def set_tenant(call: Managing, name: TenantName) -> Response:
-    row = {"name": name, **call.read(TenantSettings).model_dump()}
-    _check_parent(call, name, row["parent"])
-    if row["borrow"] is not None and not row["parent"]:
-        raise invalid(
-            "/borrow", "borrowing is from those under the same parent; name a parent, or leave it out"
-        )
-    call.plane.set_tenant(row)
-    return document(row)
-
-
-def _check_parent(call: Call, name: str, parent: str) -> None:
-    tenants = call.plane.cluster.tenants
-    if parent and parent not in tenants:
-        raise invalid("/parent", f"no tenant is named {parent}; make it first")
-    if parent and name in call.plane.cluster.line(parent):
-        raise invalid("/parent", f"{name} would be its own ancestor")
+    """What is left out stays as it is."""
+    given = call.read(TenantSettings).model_dump(exclude_unset=True)
+    return document(commands.set_tenant(call.plane, {"name": name, **given}))
 
 
 @router.delete("/tenants/{name}", operation_id="delete_tenant", summary="Forget what a tenant may have",
                status_code=204, responses=problems(404))  # fmt: skip
 def delete_tenant(call: Managing, name: TenantName) -> Response:
-    """Its jobs stay; they count as those of a tenant without a quota."""
+    """Its jobs stay, with their account; they count as those of a tenant without a quota."""
     try:
-        call.plane.drop_tenant(name)
+        commands.drop_tenant(call.plane, name)
     except UnknownName:
         raise not_found("tenant is named", name) from None
     return Response(status_code=204)
@@ -271,7 +255,7 @@ def list_history(
         since=micros_of(since),
         until=micros_of(until),
     )
-    return document(call.queries.history(call.caller, own(call, wanted, mine), cursor, limit).document())
+    return document(call.lists.history(call.caller, own(call, wanted, mine), cursor, limit).document())
 
 
 @router.get(
@@ -285,7 +269,7 @@ def list_history(
     },
 )
 def report_usage(
-    call: Viewing,
+    call: Studying,
     by: ReportKey = "tenant",
     since: Since = None,
     until: Since = None,
@@ -305,7 +289,8 @@ def report_usage(
     first = micros_of(since)
     first = max(0, last - 30 * DAY) if first is None else first
     wanted = format or ("csv" if accept.lower().startswith("text/csv") else "json")
-    found = call.queries.report(
+    found = usage_report(
+        call.plane.store,
         call.caller,
         by,
         first,
@@ -362,7 +347,7 @@ def _defused(text: str) -> str:
 @router.get("/usage", operation_id="get_usage", summary="GPUs in use and jobs waiting, over time",
             response_model=UsageOverTime, responses=problems())  # fmt: skip
 def get_usage(
-    call: Viewing,
+    call: Studying,
     by: Literal["tenant", "type"] = "tenant",
     since: Since = None,
     until: Since = None,
@@ -372,7 +357,7 @@ def get_usage(
 ) -> Response:
     """Of the last day, unless it says otherwise: the mean over each bin.
 
-    Everybody but an admin sees the own tenant, and all others as one series; by type it is the use of all.
+    A caller sees its own tenant, and the others as one series; an admin sees all. By type, all use counts.
     """
     now = call.plane.clock.now()
     last = micros_of(until)
@@ -415,7 +400,7 @@ def set_prices(call: Managing) -> Response:
             response_model=SpeedPage, responses=problems())  # fmt: skip
 def list_speeds(call: Viewing, limit: Limit = 200, cursor: Cursor = None) -> Response:
     """What jobs of one's own tenant measured; an admin sees all."""
-    return document(call.queries.speeds(call.caller, cursor, limit).document())
+    return document(call.lists.speeds(call.caller, cursor, limit).document())
 
 
 # --- the policy ---------------------------------------------------------------------------------------
@@ -430,17 +415,34 @@ def _policy_json(call: Call) -> Json:
         "options": options,
         "in_force": in_force,
         "default": name == usual and in_force == _in_force(usual, set_by_default),
+        "stand_in": _stand_in_json(call.plane.policy_failure),
+    }
+
+
+def _stand_in_json(failure: PolicyFailure | None) -> Json | None:
+    if failure is None:
+        return None
+    name, options = failure.stand_in
+    return {
+        "policy": name,
+        "options": json.loads(json.dumps(options, default=str)),
+        "reason": failure.reason,
+        "failed_at": iso(failure.failed_at),
+        "retry_at": iso(failure.retry_at),
     }
 
 
 def _in_force(name: str, options: Mapping[str, object]) -> Json:
     """What was set, and for the rest what its code says; as JSON has it, whatever a plug-in puts there."""
-    known = {k: p.default for k, p in POLICIES.options(name).items() if p.default is not p.empty}
+    try:
+        known = {k: p.default for k, p in POLICIES.options(name).items() if p.default is not p.empty}
+    except Exception:  # a plug-in that is not installed any more, or cannot be imported
+        known = {}
     found: Json = json.loads(json.dumps({**known, **options}, default=str))
     return found
 
 
-@router.get("/policy", operation_id="get_policy", summary="Who decides", response_model=Policy,
+@router.get("/policy", operation_id="get_policy", summary="The policy that decides", response_model=Policy,
             responses=problems())  # fmt: skip
 def get_policy(call: Viewing) -> Response:
     return document(_policy_json(call))
@@ -456,5 +458,5 @@ def get_policy(call: Viewing) -> Response:
 )
 def set_policy(call: Managing) -> Response:
     wanted = call.read(PolicyChoice)
-    call.plane.switch_policy(wanted.name, wanted.options)
+    commands.switch_policy(call.plane, wanted.name, wanted.options)
     return document(_policy_json(call))

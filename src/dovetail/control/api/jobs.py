@@ -1,6 +1,6 @@
 """Jobs: submit, list, ask, act.
 
-Whoever may not see a job gets the answer that is given for one that does not exist, after the same work.
+A caller that may not see a job gets the same answer as for a job that does not exist, after the same work.
 Within a tenant every token of the role user may act on every job, as a team shares its queue.
 """
 
@@ -16,12 +16,11 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from fastapi import APIRouter, Header, Query
 from fastapi.responses import Response
 
-from dovetail.client.draft import JobFileError
+from dovetail.client.job_request import JobFileError
 from dovetail.client.jobyaml import read_yaml
-from dovetail.control.api.auth import Call, Using, Viewing, document
-from dovetail.control.api.openapi import Cursor, JobId, Limit, body, problems
-from dovetail.control.api.problems import MOST_ERRORS, Refusal, invalid, not_found
-from dovetail.control.api.resources import (
+from dovetail.control import commands, questions, submission
+from dovetail.control.api.auth import Call, Planning, Studying, Using, Viewing, document, finite
+from dovetail.control.api.documents import (
     Array,
     AttemptPage,
     Cancelled,
@@ -34,11 +33,14 @@ from dovetail.control.api.resources import (
     Submitted,
     Why,
 )
+from dovetail.control.api.openapi import Cursor, JobId, Limit, body, problems
+from dovetail.control.api.problems import MOST_ERRORS, Refusal, invalid, not_found
 from dovetail.control.arrays import expand_array
 from dovetail.control.clock import iso
 from dovetail.control.forecast import Window, end_of_waiting
+from dovetail.control.job_document import Json, job_document
+from dovetail.control.lists import Filter
 from dovetail.control.problems import RequestError
-from dovetail.control.queries import Filter, Json, job_json
 from dovetail.control.request import JobRequest, parse_request
 from dovetail.control.states import State
 from dovetail.model.errors import InputError
@@ -46,8 +48,8 @@ from dovetail.model.errors import InputError
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
-    from dovetail.control.answers import Holder
     from dovetail.control.forecast import Forecast
+    from dovetail.control.why import Holder
 
 router = APIRouter(tags=["jobs"])
 
@@ -80,9 +82,9 @@ def micros_of(moment: datetime | None) -> int | None:
 
 def named(call: Call, id: str) -> Any:
     """The row of a job that the caller sees."""
-    row = call.queries.job(call.caller, id) if _plausible(id) else None
+    row = call.lookup.job(call.caller, id) if _plausible(id) else None
     if row is None:
-        if _plausible(id) and (found := call.queries.array(call.caller, id)) is not None:
+        if _plausible(id) and (found := call.lookup.array(call.caller, id)) is not None:
             raise Refusal(
                 "conflict", f"{id} is an array of {found['count']}; name one of its jobs, such as {id}_0"
             )
@@ -120,8 +122,7 @@ def submit_job(
 ) -> Response:
     """Answered when it is on record. What could never fit is refused, with the reason."""
     value, request, notes = asked_job(call)
-    check_tenant(call, request)
-    made = call.plane.submit(call.caller, request, value, idempotency_key)
+    made = submission.submit(call.plane, call.caller, request, value, idempotency_key)
     found = {
         "id": made.id,
         "ids": list(made.ids),
@@ -140,7 +141,7 @@ def asked_job(call: Call) -> tuple[Json, JobRequest, list[str]]:
     try:
         file = read_yaml(call.body.decode(), "the body", sent=True)
     except UnicodeDecodeError:
-        raise invalid("", "the body is no UTF-8 text") from None
+        raise invalid("", "the body is not UTF-8 text") from None
     except JobFileError as error:
         raise _wrong_yaml(error) from None
     try:
@@ -162,18 +163,6 @@ def _wrong_yaml(error: JobFileError) -> Refusal:
     detail = f"{where}: {error.problem}" if where else error.problem
     found = {"pointer": "", "detail": detail[:500], "line": error.line}
     return Refusal("invalid", detail[:1_000], errors=[found])
-
-
-def check_tenant(call: Call, request: JobRequest) -> None:
-    """One submits for one's own tenant; whether another exists is not said."""
-    wanted = request.tenant_asked
-    if wanted and not call.caller.sees(wanted):
-        raise Refusal(
-            "role",
-            f"this token submits for {call.caller.tenant}, not {wanted}; leave queue out or ask for a token",
-        )
-    if len(wanted) > 64:
-        raise invalid("/queue", "the name of a tenant has at most 64 characters")
 
 
 @router.get("/jobs", operation_id="list_jobs", summary="Jobs, newest first", response_model=JobPage,
@@ -204,17 +193,17 @@ def list_jobs(
         array=array,
         since=micros_of(since),
     )
-    listed = call.queries.folded if fold else call.queries.jobs
+    listed = call.lists.folded if fold else call.lists.jobs
     page = listed(call.caller, own(call, wanted, mine), cursor, limit)
     _say_why(call, page.items)
     return document(page.document())
 
 
 def _say_why(call: Call, jobs: Sequence[Json]) -> None:
-    """A word for each that waits; what the policy did not come to stands behind others."""
+    """A reason for each waiting job; a job that the policy did not reach is behind others (Priority)."""
     waiting = [job for job in jobs if job["state"] == State.PENDING and not job["reason"]]
     if waiting:
-        words = call.plane.reasons()
+        words = questions.reasons(call.plane)
         for job in waiting:
             job["reason"] = words.get(job["id"], "Priority")
 
@@ -243,14 +232,14 @@ def cancel_jobs(call: Using) -> Response:
         raise invalid("", "give either mine or ids")
     unknown: list[str] = []
     if "mine" in wanted.model_fields_set:
-        ids = call.queries.active_of(call.caller)
+        ids = call.lookup.active_of(call.caller)
     else:
-        found = call.queries.found(call.caller, [id for id in wanted.ids if _plausible(id)])
+        found = call.lookup.found(call.caller, [id for id in wanted.ids if _plausible(id)])
         unknown = [id for id in dict.fromkeys(wanted.ids) if id not in found]
         ids = list(dict.fromkeys(job for jobs in found.values() for job in jobs))
-    done = call.plane.act("cancel", ids) if ids else []
+    done = commands.cancel(call.plane, ids) if ids else []
     acted = set(done)
-    over = call.queries.over((id for id in ids if id not in acted), MOST_IDS)
+    over = call.lookup.over((id for id in ids if id not in acted), MOST_IDS)
     return document(
         {"count": len(done), "cancelled": done[:MOST_IDS], "already_over": over, "unknown": unknown}
     )
@@ -263,20 +252,20 @@ def get_job(call: Viewing, id: JobId) -> Response:
 
 
 def _shown(call: Call, id: str) -> Json:
-    row = call.queries.job(call.caller, id) if _plausible(id) else None
+    row = call.lookup.job(call.caller, id) if _plausible(id) else None
     if row is None:
         return _array(call, id)
-    found = job_json(row, whole=True)
+    found = job_document(row, call.plane.clock.now(), whole=True)
     if row.epoch:
         files = call.plane.engine.logs(row.id, row.epoch)
         found["output"] = str(files[0]) if files else None
     if row.state == State.RUNNING:
-        found["ends_at"] = span(call.plane.ends_at(row.id))
+        found["ends_at"] = span(questions.ends_at(call.plane, row.id))
     return found
 
 
 def _array(call: Call, id: str) -> Json:
-    found = call.queries.array(call.caller, id) if _plausible(id) else None
+    found = call.lookup.array(call.caller, id) if _plausible(id) else None
     if found is None:
         raise not_found("job has the id", id)
     return found
@@ -290,15 +279,15 @@ def get_array(call: Viewing, id: JobId) -> Response:
 
 @router.get("/jobs/{id}/why", operation_id="explain_job", summary="Why it waits, and until when",
             response_model=Why, responses=problems(404, 409))  # fmt: skip
-def explain_job(call: Viewing, id: JobId) -> Response:
-    """What keeps it waiting, who holds what it needs, what would help. Others' jobs are counted."""
+def explain_job(call: Studying, id: JobId) -> Response:
+    """What keeps it waiting, which jobs hold what it needs, what would help. Others' jobs are counted."""
     row = named(call, id)
     if State(row.state).final:
-        return document(_why_over(row))
+        return document(_why_over(row, call.plane.clock.now()))
     try:
-        found = call.plane.why(row.id, call.caller.sees)
+        found = questions.why(call.plane, row.id, call.caller.sees)
     except InputError:
-        return document(_why_over(named(call, id)))  # it has ended meanwhile
+        return document(_why_over(named(call, id), call.plane.clock.now()))  # it has ended meanwhile
     return document(
         {
             "job": row.id,
@@ -315,9 +304,9 @@ def explain_job(call: Viewing, id: JobId) -> Response:
     )
 
 
-def _why_over(row: Any) -> Json:
-    """One that has ended waits for nothing."""
-    job = job_json(row)
+def _why_over(row: Any, now: int) -> Json:
+    """The answer for a job that has ended."""
+    job = job_document(row, now)
     told = f": {job['detail']}" if job["detail"] else ""
     return {
         "job": row.id,
@@ -334,7 +323,7 @@ def _why_over(row: Any) -> Json:
 
 
 def _holders(call: Call, holders: Sequence[Holder]) -> list[Json]:
-    """Who holds what is missing: one's own by name, all others as one."""
+    """The jobs that hold what is missing: the caller's by name, all others as one."""
     shown: list[Json] = []
     others = 0.0
     for one in holders:
@@ -362,10 +351,9 @@ def span(found: Window | None) -> Json | None:
     responses=problems(415),
     openapi_extra=body(JobRequest, types=("application/json", "application/yaml")),
 )
-def plan_job(call: Using) -> Response:
+def plan_job(call: Planning) -> Response:
     _, request, notes = asked_job(call)
-    check_tenant(call, request)
-    found = call.plane.forecast(call.caller, request)
+    found = questions.forecast(call.plane, call.caller, request)
     seen = [job for job, tenant in found.preempts if call.caller.sees(tenant)]
     return document(
         {
@@ -404,7 +392,7 @@ def _cost(call: Call, request: JobRequest, found: Forecast) -> float | None:
 @router.get("/jobs/{id}/attempts", operation_id="list_attempts", summary="Its starts, the last one first",
             response_model=AttemptPage, responses=problems(404, 409))  # fmt: skip
 def list_attempts(call: Viewing, id: JobId, limit: Limit = 100, cursor: Cursor = None) -> Response:
-    return document(call.queries.attempts(named(call, id).id, cursor, limit).document())
+    return document(call.lists.attempts(named(call, id).id, cursor, limit).document())
 
 
 @router.get("/jobs/{id}/reports", operation_id="list_reports", summary="What it last said of its progress",
@@ -432,7 +420,7 @@ def list_reports(
 
 
 class Thinned:
-    """Of however many that come one by one, at most so many: every so-manieth, and the last.
+    """A sample of a stream: at most `most` items, evenly spaced, and the last one.
 
     >>> kept = Thinned(4)
     >>> kept.extend(range(10))
@@ -460,10 +448,14 @@ class Thinned:
 
 
 def _small(reports: list[Any]) -> list[Any]:
-    """The last ones that fit into an answer."""
+    """The last ones that fit into an answer; null stands for numbers that JSON does not have."""
     room, kept = 100_000, []
-    for report in reversed(reports):
-        room -= len(json.dumps(report))
+    for said in reversed(reports):
+        try:
+            report = finite(said)
+            room -= len(json.dumps(report))
+        except RecursionError:  # nested too deeply to be shown
+            continue
         if room < 0:
             break
         kept.append(report)
@@ -480,7 +472,7 @@ def _members(call: Call, id: str, tasks: str | None) -> list[str]:
             chosen = frozenset(expand_array(tasks)[0])
         except ValueError as error:
             raise invalid("query/tasks", str(error)) from None
-    ids = call.queries.members(call.caller, id, chosen) if _plausible(id) else []
+    ids = call.lookup.members(call.caller, id, chosen) if _plausible(id) else []
     if not ids:
         raise not_found("job has the id" if tasks is None else f"member {tasks[:40]} has the array", id)
     return ids
@@ -494,9 +486,9 @@ def _after(call: Call, id: str, ids: list[str], done: list[str]) -> Response:
 
 def _act(call: Call, verb: str, id: str, tasks: str | None) -> Response:
     ids = _members(call, id, tasks)
-    done = call.plane.act(verb, ids)
+    done = commands.TO_JOBS[verb](call.plane, ids)
     if not done and verb != "cancel":
-        state = call.queries.job(call.caller, ids[0])
+        state = call.lookup.job(call.caller, ids[0])
         at = f"{ids[0]} is {state.state}" if state is not None else ids[0]
         raise Refusal("conflict", f"nothing to {verb}: {at}")
     return _after(call, id, ids, done)
@@ -535,7 +527,7 @@ _verb("requeue", "Stop it, and let it wait for its turn again")
 def set_job_priority(call: Using, id: JobId, tasks: Tasks = None) -> Response:
     wanted = call.read(Priority).priority
     ids = _members(call, id, tasks)
-    done = call.plane.prioritise(ids, wanted)
-    if not done and (row := call.queries.job(call.caller, ids[0])) is not None and State(row.state).final:
+    done = commands.set_priority(call.plane, ids, wanted)
+    if not done and (row := call.lookup.job(call.caller, ids[0])) is not None and State(row.state).final:
         raise Refusal("conflict", f"{ids[0]} is over: {row.state}")
     return _after(call, id, ids, done)

@@ -17,15 +17,16 @@ from fastapi.responses import Response
 from pydantic import BaseModel, Field
 from starlette.concurrency import run_in_threadpool
 
-from dovetail.control.api.auth import Call, Viewing, document
+from dovetail.control.api.auth import Call, Learning, Viewing, document
+from dovetail.control.api.documents import Document, Moment
 from dovetail.control.api.openapi import body, problems
 from dovetail.control.api.problems import Refusal
-from dovetail.control.api.resources import Answer, Moment
 from dovetail.control.lab import questions
 from dovetail.control.lab.placement import placed
 from dovetail.control.lab.pool import Broken, Busy, Pool
 from dovetail.control.lab.traces import listed
-from dovetail.control.plane import Standing
+from dovetail.control.plane_state import CoreSnapshot
+from dovetail.control.questions import core_snapshot
 from dovetail.core.journal import header_line
 
 COST = 5.0
@@ -36,7 +37,7 @@ QUICK, USUAL, LONG = 5.0, 10.0, 30.0  # seconds of CPU
 # --- what is answered --------------------------------------------------------------------------------
 
 
-class PolicyOption(Answer):
+class PolicyOption(Document):
     name: str
     type: str = Field(description="As a person would write its values.")
     default: Any
@@ -44,7 +45,7 @@ class PolicyOption(Answer):
     help: str
 
 
-class PolicyItem(Answer):
+class PolicyItem(Document):
     name: str
     title: str
     year: int | None
@@ -52,11 +53,11 @@ class PolicyItem(Answer):
     options: list[PolicyOption]
 
 
-class PolicyList(Answer):
+class PolicyList(Document):
     items: list[PolicyItem]
 
 
-class TraceItem(Answer):
+class TraceItem(Document):
     name: str
     jobs: int
     gpus: int = Field(description="Of the suggested cluster.")
@@ -64,11 +65,11 @@ class TraceItem(Answer):
     about: str
 
 
-class TraceList(Answer):
+class TraceList(Document):
     items: list[TraceItem]
 
 
-class LabMetrics(Answer):
+class LabMetrics(Document):
     """Times are seconds; of the jobs that finished."""
 
     jobs: int
@@ -76,28 +77,29 @@ class LabMetrics(Answer):
     jct_mean: float = Field(description="From submission to finish.")
     jct_p50: float
     jct_p99: float
-    wait_mean: float = Field(description="From submission to the first start.")
+    wait_mean: float = Field(description="Time from submission on in which the jobs did not run.")
+    first_start_mean: float = Field(description="From submission to the first start.")
     makespan: float = Field(description="From the first submission to the last finish.")
     utilization: float = Field(description="Of the GPU time there was, the part that was held.")
     preemptions: int
     rho_mean: float | None = Field(description="Finish-time fairness: above 1, worse than an equal share.")
     rho_max: float | None
-    jain: float | None = Field(description="Jain's index over tenants; null: nobody competed.")
+    jain: float | None = Field(description="Jain's index over tenants; null: no tenants competed.")
     share_error: float | None
     lost_gpu_hours: float | None
 
 
-class Ran(Answer):
+class Ran(Document):
     id: str
     submit: float
     start: float | None
     finish: float | None
     jct: float | None
-    wait: float | None
+    wait: float = Field(description="Time not running, until the job ends or the run does.")
     preemptions: int
 
 
-class Held(Answer):
+class Held(Document):
     """A job held these devices from one time to another."""
 
     job: str
@@ -110,7 +112,7 @@ class Held(Answer):
 Series = Annotated[list[tuple[float, float, int]], Field(description="Time, GPUs in use, jobs waiting.")]
 
 
-class Simulated(Answer):
+class Simulated(Document):
     jobs: list[Ran]
     stretches: list[Held]
     more: int = Field(description="How many further stretches were left out.")
@@ -119,7 +121,7 @@ class Simulated(Answer):
     stalled: list[str] = Field(description="Jobs that held GPUs to the end and made no progress.")
 
 
-class Compared(Answer):
+class Compared(Document):
     policy: str
     label: str = Field(description="With the options that were set.")
     gpus: int
@@ -132,19 +134,19 @@ class Compared(Answer):
     stalled: list[str]
 
 
-class Assigned(Answer):
+class Assigned(Document):
     assignment: list[int | None] = Field(description="The place of a type for each job; null: none.")
     total: float
 
 
-class ByHand(Answer):
+class ByHand(Document):
     total: float
     throughput: list[float]
     normalised: list[float]
     problem: str | None = Field(description="What it takes more of than there is.")
 
 
-class Shared(Answer):
+class Shared(Document):
     """By job; normalised is against the equal share: its GPUs spread over the types as these are there."""
 
     shares: list[list[float]] = Field(description="Of a job's time, by type.")
@@ -158,7 +160,7 @@ class Shared(Answer):
     yours: ByHand | None
 
 
-class FrontierPoint(Answer):
+class FrontierPoint(Document):
     weight: float
     total: float
     least: float
@@ -167,12 +169,12 @@ class FrontierPoint(Answer):
     shares: list[list[float]] = Field(description="GPUs that each job holds, by type.")
 
 
-class FrontierEnd(Answer):
+class FrontierEnd(Document):
     total: float
     least: float
 
 
-class FrontierLine(Answer):
+class FrontierLine(Document):
     """A weight w asks for the most of (1-w) x total / most total + w x least / largest least."""
 
     points: list[FrontierPoint] = Field(description="By weight, the smallest first.")
@@ -181,7 +183,7 @@ class FrontierLine(Answer):
     equal_share: list[float]
 
 
-class Link(Answer):
+class Link(Document):
     name: str
     bandwidth: float = Field(description="GB/s.")
     transfer_ms: float
@@ -189,15 +191,18 @@ class Link(Answer):
     slowdown: float = Field(description="This step over that of the fastest link listed.")
 
 
-class Placed(Answer):
+class Placed(Document):
     links: list[Link]
 
 
-class Outcome(Answer):
+class Outcome(Document):
     """Seconds from now; over the jobs of one's own tenant (an admin's: all) that both futures know of."""
 
     waiting: int = Field(description="Jobs that wait at first.")
-    mean_wait: float | None = Field(description="Until they start.")
+    mean_wait: float | None = Field(
+        description="Time not running until they end, of the jobs that wait in one of the futures."
+    )
+    mean_first_start_after: float | None = Field(description="Until the jobs that wait at first start.")
     mean_finish: float | None
     last_finish: float | None
     preemptions: int
@@ -208,7 +213,7 @@ class Outcome(Answer):
     complete: bool = Field(description="False: it would have taken too long to see them all end.")
 
 
-class Foreseen(Answer):
+class Foreseen(Document):
     """As it is, and as it would be."""
 
     id: str
@@ -217,7 +222,7 @@ class Foreseen(Answer):
     ends: tuple[Moment | None, Moment | None]
 
 
-class Futures(Answer):
+class Futures(Document):
     at: Moment
     policy: tuple[str, str]
     gpus: tuple[int, int]
@@ -255,7 +260,7 @@ async def _open(app: FastAPI) -> AsyncIterator[None]:
 router = APIRouter(tags=["lab"], lifespan=_open)
 
 
-def _lab(request: Request) -> Lab:
+async def _lab(request: Request) -> Lab:
     found: Lab = request.app.state.lab
     return found
 
@@ -298,7 +303,7 @@ def _worked_out(lab: Lab, call: Call, kind: str, model: type[BaseModel], cpu: fl
 
 @router.get("/policies", operation_id="list_policies", summary="Policies, and what can be set about them",
             response_model=PolicyList, responses=problems())  # fmt: skip
-def list_policies(call: Viewing, lab: AtLab) -> Response:
+def list_policies(call: Learning, lab: AtLab) -> Response:
     with _refusing():
         return Response(lab.policies(call.caller.token), media_type=JSON)
 
@@ -318,7 +323,7 @@ def list_traces(call: Viewing, lab: AtLab) -> Response:
     responses=problems(415),
     openapi_extra=body(questions.Simulate),
 )
-def lab_simulate(call: Viewing, lab: AtLab) -> Response:
+def lab_simulate(call: Learning, lab: AtLab) -> Response:
     """By the same core and policies that run the cluster. Times are seconds."""
     return _worked_out(lab, call, "simulate", questions.Simulate, USUAL)
 
@@ -331,7 +336,7 @@ def lab_simulate(call: Viewing, lab: AtLab) -> Response:
     responses=problems(415),
     openapi_extra=body(questions.Compare),
 )
-def lab_compare(call: Viewing, lab: AtLab) -> Response:
+def lab_compare(call: Learning, lab: AtLab) -> Response:
     """One policy; ask once for each. Jobs that the cluster could never hold are left out, as a note says."""
     return _worked_out(lab, call, "compare", questions.Compare, LONG)
 
@@ -344,7 +349,7 @@ def lab_compare(call: Viewing, lab: AtLab) -> Response:
     responses=problems(415),
     openapi_extra=body(questions.Throughput),
 )
-def lab_throughput(call: Viewing, lab: AtLab) -> Response:
+def lab_throughput(call: Learning, lab: AtLab) -> Response:
     """Time shares for an objective, the best assignment, and what one made by hand is worth."""
     return _worked_out(lab, call, "throughput", questions.Throughput, QUICK)
 
@@ -357,7 +362,7 @@ def lab_throughput(call: Viewing, lab: AtLab) -> Response:
     responses=problems(415),
     openapi_extra=body(questions.Frontier),
 )
-def lab_frontier(call: Viewing, lab: AtLab) -> Response:
+def lab_frontier(call: Learning, lab: AtLab) -> Response:
     """For each weight of fairness the best split of the GPUs; a job may hold a mix of types."""
     return _worked_out(lab, call, "frontier", questions.Frontier, USUAL)
 
@@ -382,11 +387,11 @@ def lab_placement(call: Viewing) -> Response:
     responses=problems(415),
     openapi_extra=body(questions.WhatIf),
 )
-def lab_whatif(call: Viewing, lab: AtLab) -> Response:
+def lab_whatif(call: Learning, lab: AtLab) -> Response:
     """Nothing is changed. The core is run forward twice, as it is and as asked, with every estimate true."""
     asked = call.read(questions.WhatIf)
     _pay(call)
-    standing = call.plane.as_it_stands()
+    standing = core_snapshot(call.plane)
     everything = call.caller.role == "admin"
     parts = _pieces(asked, standing, None if everything else call.caller.tenant)
     with _refusing():
@@ -396,7 +401,7 @@ def lab_whatif(call: Viewing, lab: AtLab) -> Response:
     return document(found)
 
 
-def _pieces(asked: questions.WhatIf, standing: Standing, tenant: str | None) -> Iterator[bytes]:
+def _pieces(asked: questions.WhatIf, standing: CoreSnapshot, tenant: str | None) -> Iterator[bytes]:
     """The question job by job: to write a large one at once would keep the loop from its turn."""
     taken = dict(standing.taken)
     jobs = taken.pop("jobs")

@@ -1,11 +1,13 @@
-"""How much, how often and how many at once."""
+"""Limits on the rate of requests, on requests at once, and on open streams."""
 
 from __future__ import annotations
 
 import asyncio
 import threading
 import time
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 from dovetail.control.api.problems import Refusal
 
@@ -37,8 +39,33 @@ class Buckets:
             return 0.0
 
 
+class Requests:
+    """The requests of each token that are not answered yet. For the event loop's thread only."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._count: Counter[str] = Counter()
+
+    @contextmanager
+    def counted(self, token: str) -> Iterator[None]:
+        """One more, as long as it takes; refused above the limit."""
+        if self._count[token] >= self._most:
+            raise Refusal(
+                "too-many",
+                f"{self._most} requests with this token are not answered yet; wait for their answers",
+                headers={"Retry-After": "2"},
+            )
+        self._count[token] += 1
+        try:
+            yield
+        finally:
+            self._count[token] -= 1
+            if not self._count[token]:
+                del self._count[token]
+
+
 class Streams:
-    """How many streams are open; each of them can be told to end. For the event loop's thread only."""
+    """The open streams; each of them can be ended. For the event loop's thread only."""
 
     def __init__(self, most: int, most_per_token: int) -> None:
         self._most, self._most_per_token = most, most_per_token
@@ -47,7 +74,7 @@ class Streams:
         self._closing = False
 
     def open(self, token: str) -> Stream:
-        """A place for one more, which must be closed; refuses what would be one too many."""
+        """Open one more stream, which must be closed; refused above the limit."""
         if self._closing:
             raise Refusal("unavailable", "the plane is going down", headers={"Retry-After": "2"})
         if self._count >= self._most or len(self._open.get(token, ())) >= self._most_per_token:
@@ -70,7 +97,7 @@ class Streams:
                 del self._open[stream.token]
 
     def end(self, token: str | None = None) -> None:
-        """Tell those of a token to end, or all of them, which is for ever."""
+        """End the streams of a token, or all streams for good."""
         self._closing = self._closing or token is None
         for key, streams in self._open.items():
             if token is None or key == token:
@@ -82,7 +109,7 @@ class Streams:
 
 
 class Stream:
-    """One that is open."""
+    """An open stream."""
 
     def __init__(self, token: str) -> None:
         self.token = token

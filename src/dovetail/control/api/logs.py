@@ -22,23 +22,23 @@ from fastapi.responses import PlainTextResponse, Response
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import StreamingResponse
 
-from dovetail.control.api.auth import Call, Viewing
+from dovetail.control.api.auth import Call, Viewing, Watching
 from dovetail.control.api.jobs import named
 from dovetail.control.api.limits import Stream
 from dovetail.control.api.openapi import JobId, event_stream, problems, text
 from dovetail.control.api.problems import invalid, not_found
 from dovetail.control.api.watch import EventStream, Patience, event
 from dovetail.control.states import State
-from dovetail.engines.launch import Engine
+from dovetail.engines.contract import Engine
 
 LARGEST = 64_000  # bytes of a log in one answer: bad bytes grow threefold
 EVERY = 0.3  # seconds between looks at a file
-LOOK = 5.0  # seconds between looks at the job when nobody tells of a change
+LOOK = 5.0  # seconds between looks at the job if no change is reported
 READERS = 4  # threads that read logs for streams
 
 router = APIRouter(tags=["logs"])
 
-Attempt = Annotated[int | None, Query(ge=1, le=1_000_000, description="Nothing: the last one.")]
+AttemptNumber = Annotated[int | None, Query(ge=1, le=1_000_000, description="Nothing: the last one.")]
 NodeOrRank = Annotated[
     str | None,
     Query(
@@ -75,23 +75,23 @@ class Log(NamedTuple):
 
 
 def plainly_opened(path: Path) -> BinaryIO:
-    """A plain file. Where its output goes is up to a job: a pipe would block us, a link lead elsewhere."""
+    """Open a regular file only: a job may put a pipe there, which blocks, or a link to another file."""
     handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     if not stat.S_ISREG(os.fstat(handle).st_mode):
         os.close(handle)
-        raise PermissionError(f"{path} is no plain file")
+        raise PermissionError(f"{path} is not a regular file")
     return os.fdopen(handle, "rb")
 
 
 def logs_of(engine: Engine, job: str, epoch: int) -> list[Log]:
-    """The files of an attempt; an engine that knows whose files it may show opens them itself."""
+    """The files of an attempt; an engine that knows the owner of the files opens them itself."""
     open_log = getattr(engine, "open_log", None)
     opened = plainly_opened if open_log is None else partial(open_log, job, epoch)
     return [Log(path, opened) for path in engine.logs(job, epoch)]
 
 
 def whole_characters(data: bytes) -> bytes:
-    """Without the beginning of a character whose rest is still to come."""
+    """The bytes without an incomplete last character."""
     for back in range(1, min(4, len(data)) + 1):
         byte = data[-back]
         if byte & 0xC0 == 0x80:
@@ -127,7 +127,7 @@ def read_logs(
     call: Viewing,
     id: JobId,
     *,
-    attempt: Attempt = None,
+    attempt: AttemptNumber = None,
     node: NodeOrRank = None,
     offset: Annotated[int, Query(ge=0, le=1 << 60)] = 0,
     limit: Annotated[int, Query(ge=1, le=LARGEST)] = LARGEST,
@@ -171,7 +171,7 @@ def chosen(call: Call, row: Any, epoch: int, node: str | None) -> Sequence[Log]:
     if node.isascii() and node.isdigit():
         at = int(node[:9])
     else:
-        page = call.queries.attempts(row.id, None, 200)
+        page = call.lists.attempts(row.id, None, 200)
         items = [item for item in page.items if item["attempt"] == epoch]
         names = [part["node"] for item in items for part in item["placement"]]
         if node not in names:
@@ -208,7 +208,7 @@ def _last_lines(data: bytes, count: int, *, whole: bool) -> bytes:
     },
 )
 async def follow_logs(
-    call: Viewing,
+    call: Watching,
     id: JobId,
     *,
     attempt: Annotated[
@@ -230,7 +230,7 @@ async def follow_logs(
 
 
 class Follower:
-    """Where in the files of which attempt a stream stands. Its methods block: they run in a thread."""
+    """The position of a stream in the files of an attempt. Its methods block: they run in a thread."""
 
     def __init__(self, call: Call, row: Any, only: int | None, node: str | None) -> None:
         self.call, self.row, self._only, self._node = call, row, only, node
@@ -239,7 +239,7 @@ class Follower:
         self.rests: list[bytes] = []
 
     def resume(self, last: str | None) -> None:
-        """From what an event's id says: the attempt, and how far each file was read."""
+        """The position in an event's id: the attempt, and how far each file was read."""
         attempt, _, offsets = (last or "").partition(":")
         numbers = offsets.split(",") if offsets else []
         if not all(len(n) < 19 and n.isascii() and n.isdigit() for n in (attempt, *numbers)):
@@ -276,6 +276,8 @@ class Follower:
         for at, file in enumerate(files):
             piece = file.read(self.offsets[at], LARGEST)
             self.offsets[at] = piece.next
+            if 0 < piece.size < piece.next:  # it was cut to the limit for output: go on at its end
+                self.offsets[at], self.rests[at] = piece.size, b""
             if piece.data:
                 found += self._cut(at, self.rests[at] + piece.data, several=len(files) > 1)
         return found
@@ -302,8 +304,8 @@ class Follower:
         return [_marked(part, at if several else None) for part in parts]
 
     def look(self) -> None:
-        """How the job stands."""
-        row = self.call.queries.job(self.call.caller, self.row.id)
+        """The state of the job."""
+        row = self.call.lookup.job(self.call.caller, self.row.id)
         self.row = self.row if row is None else row
 
     @property
@@ -311,7 +313,7 @@ class Follower:
         return self.row.epoch > self.epoch or State(self.row.state).final
 
     def next_attempt(self) -> bool:
-        """Go on to the next one, if there is one to follow."""
+        """Go on to the next attempt, if there is one."""
         if self._only is not None or self.row.epoch <= self.epoch:
             return False
         self.epoch += 1

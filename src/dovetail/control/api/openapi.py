@@ -16,9 +16,9 @@ from pydantic.json_schema import models_json_schema
 
 from dovetail import __version__
 from dovetail.control.api.auth import OPEN
+from dovetail.control.api.documents import Problem
 from dovetail.control.api.problems import MEDIA_TYPE, TITLES
-from dovetail.control.api.resources import Problem
-from dovetail.control.queries import MOST_ROWS
+from dovetail.control.cursors import MOST_ROWS
 
 Responses = dict[int | str, dict[str, Any]]
 
@@ -39,7 +39,7 @@ Cursor = Annotated[
 
 
 def problems(*statuses: int) -> Responses:
-    """What may be answered besides what always may."""
+    """The responses of an operation: these statuses, and those that every operation may give."""
     return {
         status: {"description": _WORDS[status], "content": _PROBLEM}
         for status in sorted({*_ALWAYS, *statuses})
@@ -72,7 +72,7 @@ def body(
 
 
 def describe(app: FastAPI) -> None:
-    """Let the app answer with the completed description."""
+    """Make the app return the completed description."""
 
     def openapi() -> dict[str, Any]:
         if app.openapi_schema is None:

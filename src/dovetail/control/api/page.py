@@ -2,7 +2,7 @@
 
 What may be asked for is a table of names that was made by walking the folder: no address is ever joined to a
 path. The files are kept in memory, packed already; a second later at the earliest it is looked whether they
-have changed, so that whoever edits them only has to reload. They need no token: what they show does.
+have changed, so that a reload shows an edit. They need no token: what they show does.
 
 The policy that goes with them lets the browser run our own files and nothing else. The import map must stand
 in the document itself, so it is allowed by its hash, which is worked out from the document.
@@ -21,7 +21,7 @@ from pathlib import Path
 from fastapi import APIRouter, Request, Response
 
 import dovetail
-from dovetail.control.api.auth import PAGE, Anybody
+from dovetail.control.api.auth import PAGE, Public
 from dovetail.control.api.problems import Refusal
 
 FOLDER = Path(dovetail.__file__).parent / "dashboard"
@@ -119,12 +119,12 @@ def content_policy(document: str) -> str:
 
 
 @router.api_route("/", methods=["GET", "HEAD"])
-async def get_page(call: Anybody, request: Request) -> Response:
+async def get_page(call: Public, request: Request) -> Response:
     return _sent(request, FIRST)
 
 
 @router.api_route(PAGE + "{name:path}", methods=["GET", "HEAD"])
-async def get_page_file(call: Anybody, request: Request, name: str) -> Response:
+async def get_page_file(call: Public, request: Request, name: str) -> Response:
     return _sent(request, name)
 
 

@@ -1,4 +1,4 @@
-"""Every answer that is a refusal, as RFC 9457 has it: a type for programs, a sentence for people.
+"""Every refusal as a problem document (RFC 9457): a type for programs, a sentence for people.
 
 | type | status | |
 |---|---|---|
@@ -10,7 +10,7 @@
 | /problems/conflict | 409 | not in the state it is in |
 | /problems/too-large | 413 | |
 | /problems/media-type | 415 | the body is neither JSON nor, where a job is described, YAML |
-| /problems/host | 421 | addressed to somebody else |
+| /problems/host | 421 | addressed to another host |
 | /problems/invalid | 422 | `errors` lists what is wrong: a JSON pointer or a parameter, and why |
 | /problems/never-fits | 422 | a job that the empty cluster could not hold |
 | /problems/too-many | 429 | ask again after Retry-After seconds |
@@ -30,9 +30,10 @@ from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 
-from dovetail.control.plane import Unavailable
+from dovetail.control.inbox import Unavailable
 from dovetail.control.problems import RequestError, shown
 from dovetail.control.store import Deposed, StoreError
+from dovetail.control.submission import WrongTenant
 from dovetail.control.tokens import LastAdmin
 from dovetail.model.errors import DovetailError, InputError, NeverFits
 
@@ -41,7 +42,7 @@ log = logging.getLogger("dovetail.api")
 TITLES = {
     "token": (401, "A valid token is needed"),
     "role": (403, "This token may not do that"),
-    "not-found": (404, "There is no such thing"),
+    "not-found": (404, "Not found"),
     "method": (405, "Not with this method"),
     "slow-body": (408, "The request did not arrive in time"),
     "conflict": (409, "Not in the state it is in"),
@@ -60,7 +61,7 @@ MOST_ERRORS = 50
 
 
 class Refusal(Exception):
-    """What a handler raises to say no."""
+    """Raised by a handler to refuse a request."""
 
     def __init__(
         self, kind: str, detail: str, *, headers: Mapping[str, str] | None = None, **members: Any
@@ -70,7 +71,7 @@ class Refusal(Exception):
 
 
 def not_found(what: str, name: str = "") -> Refusal:
-    """`name` is as it was asked for: what there is must not be told by the answer."""
+    """`name` is repeated as it was sent: the answer must not tell what exists."""
     asked = f" {shown(name)}" if name else ""
     return Refusal("not-found", f"no {what}{asked} that this token may see")
 
@@ -93,7 +94,7 @@ def problem(
 
 
 def answer_to(error: Exception) -> Response:
-    """What to say when a handler could not do what it was asked."""
+    """The problem for an exception of a handler."""
     if isinstance(error, Refusal):
         return problem(error.kind, error.detail, error.headers, error.members)
     if isinstance(error, RequestError):
@@ -101,6 +102,8 @@ def answer_to(error: Exception) -> Response:
         return problem("invalid", str(error)[:1_000], members={"errors": errors})
     if isinstance(error, NeverFits):
         return problem("never-fits", str(error), members={"reason": str(error)[:4_000]})
+    if isinstance(error, WrongTenant):
+        return problem("role", str(error))
     if isinstance(error, LastAdmin):
         return problem("conflict", str(error))
     if isinstance(error, Deposed | Unavailable):
@@ -124,7 +127,7 @@ def answer_to(error: Exception) -> Response:
 
 
 def _parameters(found: Sequence[Any]) -> Response:
-    """What the framework says of parameters, which are named by where they stand: query/limit, path/id."""
+    """The problems that the framework finds in parameters, which are named query/limit or path/id."""
     errors = [
         {"pointer": "/".join(str(part) for part in one["loc"]), "detail": str(one["msg"])[:500]}
         for one in found[:MOST_ERRORS]
@@ -134,7 +137,7 @@ def _parameters(found: Sequence[Any]) -> Response:
 
 
 def _plain(error: HTTPException) -> Response:
-    """What the framework refuses by itself."""
+    """The problem for a request that the framework refuses itself."""
     kinds = {status: kind for kind, (status, _) in reversed(TITLES.items())}
     if error.status_code == 404:
         return problem("not-found", "nothing is at this address; see /api/v1/openapi.json")
@@ -145,7 +148,7 @@ def _plain(error: HTTPException) -> Response:
 
 
 def handle_problems(app: FastAPI) -> None:
-    """Answer every mistake as a problem. Bugs are answered by the gate, before the framework sees them."""
+    """Return every error as a problem. The gate answers for bugs, before the framework sees them."""
 
     async def handler(request: Request, error: Exception) -> Response:
         return answer_to(error)

@@ -1,9 +1,11 @@
-"""The server under the API: uvicorn, without its habits of logging requests and waiting for streams."""
+"""The server under the API: uvicorn with connections of our own, no log of requests, no wait for streams."""
 
 from __future__ import annotations
 
+import os
 import signal
 import socket
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,11 +14,34 @@ from typing import Any
 import uvicorn
 from fastapi import FastAPI
 
+from dovetail.control.api.connections import ACCEPTED, protocol
 from dovetail.control.api.settings import is_loopback
+
+SWITCH = 0.0005  # seconds; see `run`
+BACKLOG = 2_048  # connections that wait to be accepted
 
 
 class Server(uvicorn.Server):
     """Tells streams to end before it waits for connections to close."""
+
+    def run(self, sockets: list[socket.socket] | None = None) -> None:
+        """Serve until told to exit.
+
+        A thread that computes gives way to others ten times as often as usual: whatever does input and output
+        (the event loop, a commit) would have to wait so long after each call to the system.
+        """
+        before = sys.getswitchinterval()
+        sys.setswitchinterval(SWITCH)
+        try:
+            super().run(sockets)
+        finally:
+            sys.setswitchinterval(before)
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        for listening in (one for server in self.servers for one in server.sockets):
+            with socket.socket(fileno=os.dup(listening.fileno())) as same:
+                same.listen(BACKLOG)  # more may wait than are accepted at once
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         app: Any = self.config.app
@@ -25,7 +50,7 @@ class Server(uvicorn.Server):
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """A signal ends the server and not the process, which has a plane to close in good order."""
+        """A signal ends the server, not the process: the plane is still to be closed."""
         if threading.current_thread() is not threading.main_thread():
             yield
             return
@@ -40,18 +65,20 @@ class Server(uvicorn.Server):
 
 def make_server(app: FastAPI, host: str = "127.0.0.1", port: int = 8470) -> Server:
     """Ready to `run()`, which returns when it was told to exit."""
+    settings = app.state.wiring.settings
     return Server(
         uvicorn.Config(
             app,
+            http=protocol(settings),
             host=host,
             port=port,
             log_config=None,
             access_log=False,  # addresses may hold what people should not have put there
             server_header=False,
             proxy_headers=not is_loopback(host),
-            timeout_keep_alive=30,
+            timeout_keep_alive=settings.idle_timeout,
             timeout_graceful_shutdown=5,
-            limit_concurrency=1_000,
+            backlog=ACCEPTED,
             h11_max_incomplete_event_size=64_000,
             ws="none",
             lifespan="on",

@@ -1,10 +1,9 @@
 """The cluster as a stream: all nodes in a short form first, then those that changed, at most once a second.
 
-However many look, the loop is asked once: a board keeps the last overview while somebody listens, and asks
-for another only if the core has taken a step since. What it looks like depends on what one may see, and that
-is the same for all of a tenant (and for all admins): one view is drawn for each of them. It remembers with
-which version every node last changed, so a reader who was slow is told all that it missed at once, and
-nothing is queued.
+The loop is asked once for all readers: a board keeps the last overview while there are readers, and asks for
+another only if the core has taken a step since. All callers of a tenant see the same, and so do all admins:
+one view is drawn for each tenant. The view remembers the version in which every node last changed, so that a
+slow reader is sent all that it missed at once, and nothing is queued.
 """
 
 from __future__ import annotations
@@ -15,6 +14,7 @@ import logging
 import time
 from collections.abc import AsyncIterator
 from contextlib import suppress
+from contextvars import Context
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +22,8 @@ from fastapi import APIRouter
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import StreamingResponse
 
-from dovetail.control.api.auth import Call, Viewing
+from dovetail.control import questions
+from dovetail.control.api.auth import Call, Watching
 from dovetail.control.api.limits import Stream
 from dovetail.control.api.openapi import event_stream, problems
 from dovetail.control.api.watch import EventStream, Patience, event
@@ -31,7 +32,7 @@ from dovetail.model.errors import DovetailError
 from dovetail.model.units import WHOLE
 
 if TYPE_CHECKING:
-    from dovetail.control.answers import NodeState, Overview
+    from dovetail.control.cluster_state import NodeState, Overview
     from dovetail.control.plane import Plane
     from dovetail.control.tokens import Caller
 
@@ -59,10 +60,10 @@ class Picture:
     tenants_at: list[int]  # the version with which each was first seen
     rows: list[str]  # JSON
     rows_at: list[int]  # the version with which each last changed
-    told: dict[int, bytes] = field(default_factory=dict)  # what to say to who has seen which version
+    told: dict[int, bytes] = field(default_factory=dict)  # the event for a reader, by the version it has seen
 
     def whole(self) -> bytes:
-        """The first event; for who has seen nothing, or other nodes."""
+        """The first event; for a reader that has seen nothing, or other nodes."""
         return self._event(-1, "cluster", self._whole)
 
     def since(self, version: int) -> bytes:
@@ -91,14 +92,14 @@ class Picture:
         seen = self.overview
         return (
             f'"now":"{iso(seen.now)}","policy":{_json(seen.policy)},"waiting":{seen.waiting},'
-            f'"running":{seen.running},"asked":{_json(seen.asked)}'
+            f'"running":{seen.running},"asked":{_json(seen.asked)},"policy_failure":{_json(seen.policy_failure)}'
         )
 
 
 def drawn(overview: Overview, tenant: str | None, before: Picture | None = None) -> Picture:
     """The picture of an overview, with what has changed since the one before; that one if nothing has.
 
-    It is for those of a tenant, or with None for those who see all.
+    It is for the callers of a tenant; with None for those that see all.
     """
     version = before.version + 1 if before else 1
     if before is None or _layout(before.overview) != _layout(overview):
@@ -125,7 +126,7 @@ def _layout(overview: Overview) -> list[tuple[str, str, int]]:
 
 
 def _figures(overview: Overview) -> tuple[Any, ...]:
-    return overview.policy, overview.waiting, overview.running, overview.asked
+    return overview.policy, overview.policy_failure, overview.waiting, overview.running, overview.asked
 
 
 def _row(node: NodeState, picture: Picture, overview: Overview, tenant: str | None) -> str:
@@ -135,7 +136,7 @@ def _row(node: NodeState, picture: Picture, overview: Overview, tenant: str | No
 
 
 def _device(held: list[tuple[str, int]], picture: Picture, overview: Overview, tenant: str | None) -> Any:
-    """Who is on a device: 0 for nobody, one word or 1 if it is all one's, a list if it is shared."""
+    """The jobs on a device: 0 for none, one word or 1 if one job has all of it, a list if it is shared."""
     if not held:
         return 0
     shares: list[list[Any]] = []
@@ -162,11 +163,11 @@ def _json(value: Any) -> str:
     return json.dumps(value, separators=(",", ":"))
 
 
-# --- who looks --------------------------------------------------------------------------------------
+# --- readers ----------------------------------------------------------------------------------------
 
 
 class View:
-    """All who see the same, and what they see."""
+    """The readers that see the same picture, and that picture."""
 
     def __init__(self, tenant: str | None) -> None:
         self.tenant = tenant
@@ -181,7 +182,7 @@ class View:
 
 
 class Reader:
-    """One who looks, and how much of it was told."""
+    """One reader, and the last version that it was sent."""
 
     def __init__(self, view: View) -> None:
         self.view = view
@@ -200,7 +201,7 @@ class Reader:
 
 
 class Board:
-    """The last overview, kept while somebody looks. For the event loop's thread only."""
+    """The last overview, kept while there are readers. For the event loop's thread only."""
 
     def __init__(self, plane: Plane, every: float = EVERY) -> None:
         self._plane = plane
@@ -212,7 +213,7 @@ class Board:
         self._task: asyncio.Task[None] | None = None
 
     async def join(self, caller: Caller) -> Reader:
-        """Somebody who looks; must leave."""
+        """A new reader; it must leave."""
         tenant = None if caller.admin else caller.tenant
         view = self._views.setdefault(tenant, View(tenant))
         reader = Reader(view)
@@ -224,7 +225,8 @@ class Board:
             self.leave(reader)
             raise
         if self._task is None or self._task.done():
-            self._task = asyncio.get_running_loop().create_task(self._watch())
+            # It asks for all readers, and not for the token of the one that came first.
+            self._task = asyncio.get_running_loop().create_task(self._watch(), context=Context())
         return reader
 
     def leave(self, reader: Reader) -> None:
@@ -240,7 +242,7 @@ class Board:
                 await self._task
 
     async def _watch(self) -> None:
-        """Draw again what has changed, as long as somebody looks."""
+        """Draw again what has changed, as long as there are readers."""
         while self._views:
             wait = self._looked_at + self._every - time.monotonic()
             if wait > 0:
@@ -260,7 +262,7 @@ class Board:
         async with self._turn:
             overview = self._overview
             if overview is None or time.monotonic() - self._looked_at >= self._every:
-                overview = await run_in_threadpool(self._plane.overview)
+                overview = await run_in_threadpool(questions.overview, self._plane)
                 self._overview, self._looked_at = overview, time.monotonic()
             for view in views:
                 view.show(await run_in_threadpool(drawn, overview, view.tenant, view.picture))
@@ -276,16 +278,16 @@ class Board:
 @router.get(
     "/cluster/stream",
     operation_id="watch_cluster",
-    summary="All nodes and who is on which device, as it changes",
+    summary="All nodes and the jobs on each device, as they change",
     responses={
         **event_stream(
-            "Events: cluster {now, policy, waiting, running, asked, types, tenants, nodes}, changes (the "
-            "same without types, nodes by their number, new tenants only), lost."
+            "Events: cluster {now, policy, policy_failure, waiting, running, asked, types, tenants, nodes}, "
+            "changes (the same without types, nodes by their number, new tenants only), lost."
         ),
         **problems(429),
     },
 )
-async def watch_cluster(call: Viewing) -> StreamingResponse:
+async def watch_cluster(call: Watching) -> StreamingResponse:
     """Server-sent events, at most one a second and none while nothing changes.
 
     A node is `[name, type, state, reason, devices]`; type is an index into `types`, state is u(p), d(rained),

@@ -1,8 +1,8 @@
 """Server-sent events: changes of jobs as they happen.
 
-The loop's thread tells of changes; they are handed over to the event loop, which keeps the last of them, so
-that whoever was cut off goes on where it was (Last-Event-ID). One who reads too slowly, or comes back too
-late, is told `event: lost` and should look at the list again.
+The loop's thread reports changes to the event loop, which keeps the last of them: a listener that was cut off
+goes on where it was (Last-Event-ID). A listener that reads too slowly, or comes back too late, is sent
+`event: lost` and should read the list again.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from starlette.concurrency import run_in_threadpool
 from starlette.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
-from dovetail.control.api.auth import Call, Viewing, Wiring
+from dovetail.control.api.auth import Call, Watching, Wiring
 from dovetail.control.api.limits import Stream
 from dovetail.control.api.openapi import event_stream, problems
 from dovetail.control.states import LETTERS, State
@@ -39,11 +39,11 @@ Batch = tuple[str, tuple["Change", ...]]  # the word for a moment, and what chan
 
 
 class Hub:
-    """Passes changes on to all who listen. Everything but `_heard` is for the event loop's thread."""
+    """Passes changes on to all listeners. Everything but `_heard` is for the event loop's thread."""
 
     def __init__(self, plane: Plane) -> None:
         self._plane = plane
-        # Ids are words, not numbers: how much happens to others is nobody's business.
+        # Ids are words, not numbers: a number would tell how much happens to other tenants.
         self._number = 0
         self._word = secrets.token_hex(8)  # of the last moment
         self._numbers = {self._word: 0}
@@ -83,7 +83,7 @@ class Hub:
             listener.put((self._word, changes))
 
     def _before(self, word: str) -> None:
-        """One who has heard this moment can still go on; who has heard only earlier ones cannot."""
+        """A listener that has heard this moment can go on; one that has heard only earlier ones cannot."""
         number = self._numbers[word]
         for known in [known for known, at in self._numbers.items() if at < number]:
             del self._numbers[known]
@@ -98,7 +98,7 @@ class Hub:
 
     @property
     def now(self) -> str:
-        """Where one who comes now is."""
+        """The position of a new listener."""
         return self._word
 
     def since(self, last: str) -> list[Batch] | None:
@@ -156,6 +156,8 @@ class EventStream(StreamingResponse):
         self._wiring, self._stream = wiring, stream
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        call: Call = scope["dovetail.call"]
+        call.leaving.close()  # from now on it is counted as a stream only
         try:
             await super().__call__(scope, receive, send)
         finally:
@@ -219,7 +221,7 @@ class Patience:
     responses={**event_stream("Events: ready, job {id, state, letter}, lost."), **problems(429)},
 )
 async def watch(
-    call: Viewing,
+    call: Watching,
     job: Annotated[str | None, Query(max_length=40, description="Only this job, or this array.")] = None,
     last_event_id: Annotated[str | None, Header(max_length=100)] = None,
 ) -> StreamingResponse:

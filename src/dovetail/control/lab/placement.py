@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from dovetail.control.lab.questions import LINKS, Placement
-from dovetail.model.speed import one_way, ring
+from dovetail.model.profile_arithmetic import one_way, ring
 
 GB = 1e9
 

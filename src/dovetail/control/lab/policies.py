@@ -8,7 +8,7 @@ import re
 from typing import Any
 
 from dovetail.policies.catalogue import options_of, read_systems
-from dovetail.policies.table import POLICIES
+from dovetail.policies.registry import POLICIES
 
 Json = dict[str, Any]
 

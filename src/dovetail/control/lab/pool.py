@@ -1,8 +1,8 @@
 """The workers of the Lab: a few processes beside the plane, so that teaching never delays scheduling.
 
 A worker gets nothing of the plane but the question: no open file, no variable of its environment but those
-that tell where the code is. One is kept warm while anybody uses the Lab; it ends by itself when nobody does,
-and whenever the plane does, however that ends.
+that tell where the code is. One worker is kept ready while the Lab is in use. It ends by itself when the Lab
+is not used any more, and when the plane ends, however that happens.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from dovetail.model.errors import DovetailError, InputError, NeverFits
 
 AT_ONCE = 2
 MOST_WAITING = 8
-PATIENCE = 10.0  # seconds that somebody waits for a turn
+PATIENCE = 10.0  # seconds that a question waits for a worker
 WALL = 60.0  # seconds, more than which no answer takes
 
 log = logging.getLogger("dovetail.lab")
@@ -104,32 +104,32 @@ def environment() -> dict[str, str]:
 
 
 class Pool:
-    """At most so many questions at once, and one of each who asks."""
+    """At most `at_once` questions at a time, and one of each caller."""
 
     def __init__(self, at_once: int = AT_ONCE, patience: float = PATIENCE, wall: float = WALL) -> None:
         self._at_once, self._patience, self._wall = at_once, patience, wall
         self._turn = threading.Condition()
-        self._asking: set[str] = set()  # whose questions are being answered
+        self._asking: set[str] = set()  # callers with a question in work
         self._waiting: set[str] = set()
         self._idle: list[Worker] = []
         self._working: set[Worker] = set()
         self._closed = False
 
     def warm(self) -> None:
-        """Somebody looks at the Lab and may ask soon."""
+        """Have a worker ready: a user has opened the Lab."""
         with self._turn:
             if not self._closed and not self._working and not self._idle:
                 self._idle.append(Worker())
 
     def close(self) -> None:
-        """End them all; who still waits for an answer is told."""
+        """End all workers; callers that still wait get an error."""
         with self._turn:
             self._closed = True
             idle, self._idle = self._idle, []
             working = list(self._working)
             self._turn.notify_all()
         for worker in working:
-            worker.kill()  # who asked it ends it
+            worker.kill()  # the thread that uses it ends it
         for worker in idle:
             worker.end()
         with self._turn:
@@ -149,7 +149,7 @@ class Pool:
 
     def _begin(self, owner: str) -> None:
         with self._turn:
-            if owner in self._waiting:  # nobody fills the room for others
+            if owner in self._waiting:  # no caller fills the queue alone
                 raise Busy("a question of yours waits for the Lab already; wait for its answer")
             if len(self._waiting) >= MOST_WAITING:
                 raise Busy("too many questions wait for the Lab; try again in a moment")

@@ -170,7 +170,7 @@ class Split(Asked):
 
 
 class Throughput(Split):
-    """Who should run on what, and for how much of the time."""
+    """Which job should run on which type, and for how much of the time."""
 
     objective: Literal["max-sum", "max-min"] = "max-sum"
     assignment: list[Annotated[int, Field(ge=0, le=7)] | None] | None = Field(
@@ -187,7 +187,7 @@ class Throughput(Split):
             raise refusal(f"{len(self.assignment)} places for {len(self.jobs)} jobs", "assignment")
         for i, type_ in enumerate(self.assignment):
             if type_ is not None and type_ >= len(self.types):
-                raise refusal(f"there is no type {type_}; they count from 0", "assignment", i)
+                raise refusal(f"type {type_} does not exist; they count from 0", "assignment", i)
         return self
 
 

@@ -7,10 +7,10 @@ from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from typing import Any
 
-from dovetail.bench.compare import COLUMNS, MORE_COLUMNS, Column, Entrant, Witness, result_of
-from dovetail.bench.entrants import make_policy
+from dovetail.bench.compare import COLUMNS, MORE_COLUMNS, Column, result_of
 from dovetail.bench.metrics import Metrics
-from dovetail.control.lab.entrant import entrant_of
+from dovetail.bench.policy_choice import PolicyChoice, make_policy
+from dovetail.control.lab.json_options import policy_from_json
 from dovetail.control.lab.questions import MOST_COMPARED, MOST_GPUS, Compare, LabJob, Simulate
 from dovetail.core.room import Room
 from dovetail.model.cluster import Cluster, parse_cluster
@@ -34,14 +34,15 @@ FIGURES: tuple[Column, ...] = (*COLUMNS, *(column for column in MORE_COLUMNS if 
 
 
 def simulated(asked: Simulate) -> Json:
-    """Who ran where and when."""
-    entrant = entrant_of(asked.policy, asked.options)
+    """Where and when each job ran."""
+    entrant = policy_from_json(asked.policy, asked.options)
     cluster = cluster_of(asked.cluster, MOST_GPUS)
     jobs = jobs_of(asked.jobs, asked.restart_cost)
     _refuse_unfit(jobs, cluster, asked.cluster)
     made, metrics = _ran(entrant, jobs, cluster)
+    waits = made.jobs.wait(made.until)
     return {
-        "jobs": [_job_json(made, row) for row in _rows(made, asked.jobs)],
+        "jobs": [_job_json(made, row, int(waits[row])) for row in _rows(made, asked.jobs)],
         "stretches": [_stretch_json(one, cluster) for one in made.stretches[:MOST_STRETCHES]],
         "more": max(0, len(made.stretches) - MOST_STRETCHES),
         "metrics": _metrics_json(metrics),
@@ -51,8 +52,8 @@ def simulated(asked: Simulate) -> Json:
 
 
 def compared(asked: Compare) -> Json:
-    """What a policy is worth on a trace."""
-    entrant = entrant_of(asked.policy, asked.options)
+    """The figures of a policy on a trace."""
+    entrant = policy_from_json(asked.policy, asked.options)
     cluster = cluster_of(asked.cluster, MOST_COMPARED)
     notes: list[str] = []
     if asked.jobs is not None:
@@ -162,7 +163,7 @@ def _of_trace(asked: Compare, cluster: Cluster) -> tuple[list[Job], list[str]]:
 # --- what is answered -------------------------------------------------------------------------------
 
 
-def _ran(entrant: Entrant, jobs: list[Job], cluster: Cluster) -> tuple[Run, Metrics]:
+def _ran(entrant: PolicyChoice, jobs: list[Job], cluster: Cluster) -> tuple[Run, Metrics]:
     made = run(
         jobs,
         cluster,
@@ -171,7 +172,7 @@ def _ran(entrant: Entrant, jobs: list[Job], cluster: Cluster) -> tuple[Run, Metr
         options=entrant.options,
         trace=True,
     )
-    return made, result_of(made, entrant.label, Witness()).metrics
+    return made, result_of(made, entrant.label).metrics
 
 
 def _metrics_json(metrics: Metrics) -> Json:
@@ -188,7 +189,7 @@ def _rows(made: Run, asked: Sequence[LabJob]) -> list[int]:
     return [place[job.id] for job in asked]
 
 
-def _job_json(made: Run, row: int) -> Json:
+def _job_json(made: Run, row: int, wait: int) -> Json:
     jobs = made.jobs
     job, start, finish = jobs.job[row], jobs.start[row], jobs.finish[row]
     return {
@@ -197,7 +198,7 @@ def _job_json(made: Run, row: int) -> Json:
         "start": None if start == NEVER else start / SECOND,
         "finish": None if finish == NEVER else finish / SECOND,
         "jct": None if finish == NEVER else (finish - job.arrived_at) / SECOND,
-        "wait": None if start == NEVER else (start - job.arrived_at) / SECOND,
+        "wait": wait / SECOND,
         "preemptions": jobs.stops[row],
     }
 

@@ -1,4 +1,4 @@
-"""Who should run on which type of GPU: time shares, the best assignment, and what lies between the extremes.
+"""Which job should run on which type of GPU: time shares, the best assignment, and the trade-off between.
 
 A job of g GPUs on a type of speed s gets g x s done. It is measured against its *equal share*: g GPUs spread
 over the types in proportion to how many there are of each. Above 1 it is better off than that.
@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 
 from dovetail.control.lab.questions import Frontier, Split, Throughput
-from dovetail.mechanisms.objectives import max_min, max_sum
+from dovetail.mechanisms.objective.share_objectives import max_min, max_sum
 from dovetail.model.errors import InputError
-from dovetail.solve.choose import best_choice
-from dovetail.solve.shares import Matrix, Shares, Vector, whole
-from dovetail.solve.splits import Split as Found
-from dovetail.solve.splits import Splits
+from dovetail.solve.device_splits import Split as Found
+from dovetail.solve.device_splits import Splits
+from dovetail.solve.multiple_choice import best_choice
+from dovetail.solve.time_shares import Matrix, Shares, Vector, whole
 
 Json = dict[str, Any]
 
@@ -25,7 +25,7 @@ def shared(asked: Throughput) -> Json:
     """Time shares for an objective, the best assignment of whole jobs to types, and the one given by hand."""
     speed, size, capacity = _arrays(asked)
     scale = _equal_share(speed, size, capacity)
-    if asked.sizes == "flexible":  # any part of all devices: then nobody's time runs out
+    if asked.sizes == "flexible":  # any part of all devices: no job is limited to its own time
         every = np.full(len(size), max(capacity.sum(), 1.0))
         shares = Shares(speed * every[:, None], every, capacity)
     else:
@@ -79,7 +79,7 @@ def _arrays(asked: Split) -> tuple[Matrix, Vector, Vector]:
     size = np.array([job.gpus for job in asked.jobs], dtype=np.float64)
     capacity = np.array([kind.count for kind in asked.types], dtype=np.float64)
     if not capacity.any():
-        raise InputError("types: there is no GPU of any type; give one a count above 0")
+        raise InputError("types: no type has a GPU; give one a count above 0")
     return speed, size, capacity
 
 
@@ -89,7 +89,7 @@ def _equal_share(speed: Matrix, size: Vector, capacity: Vector) -> Vector:
 
 
 def _over(reach: Vector, scale: Vector) -> Vector:
-    """Normalised; who could run nowhere gets 0 of 0."""
+    """Normalised; a job that could run nowhere gets 0 of 0."""
     found: Vector = np.where(scale > 0.0, reach / np.where(scale > 0.0, scale, 1.0), 0.0)
     return found
 

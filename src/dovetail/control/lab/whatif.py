@@ -1,9 +1,9 @@
 """The live queue continued, as it is and as it might be.
 
 Both futures start from a snapshot of the plane's core and are run forward in a simulated world, in which
-every estimate is true and nobody else comes (`sim.forward`). The second goes on under another policy, or on
-another cluster, as a plane does that is told to change (`core.snapshot.moved_to`). Figures are over the jobs
-of who asks, and over those of them that are known in both futures: what is compared is the same work.
+every estimate is true and no job arrives (`sim.forward`). The second goes on under another policy, or on
+another cluster, as a plane does that is told to change (`core.snapshot.moved`). Figures are over the jobs
+of the caller that are known in both futures: what is compared is the same work.
 """
 
 from __future__ import annotations
@@ -14,23 +14,26 @@ from dataclasses import dataclass, field, replace
 from itertools import count, islice
 from typing import Any
 
-from dovetail.bench.compare import Entrant
-from dovetail.bench.entrants import make_policy
+from dovetail.bench.metrics import utilization
+from dovetail.bench.policy_choice import PolicyChoice, make_policy
 from dovetail.control.clock import iso
-from dovetail.control.lab.entrant import entrant_of
+from dovetail.control.lab.json_options import policy_from_json
 from dovetail.control.lab.questions import MoreNodes, Replacement, WhatIf
+from dovetail.core.active import Phase
 from dovetail.core.core import Core
-from dovetail.core.journal import Header, job_from_json, parse_header
-from dovetail.core.snapshot import SUMS, moved_to, restored
+from dovetail.core.journal import Header, parse_header
+from dovetail.core.record import JobRecord
+from dovetail.core.snapshot import from_json, moved, restored
 from dovetail.model.action import Resize, Start, Stop
 from dovetail.model.cluster import KNOWN_TYPES, Cluster, GpuType, Node
 from dovetail.model.errors import DovetailError, InputError, UnknownName
 from dovetail.model.event import FAILED, FINISHED, STOPPED
-from dovetail.model.grant import FULL, Terms, load_of
-from dovetail.model.speed import ProfiledSpeed
+from dovetail.model.grant import load_of
 from dovetail.model.units import SECOND, WHOLE
 from dovetail.model.view import Policy
+from dovetail.model.waiting import waiting_time
 from dovetail.sim.forward import forward
+from dovetail.sim.true_speed import ProfiledSpeed
 
 Json = dict[str, Any]
 
@@ -55,7 +58,7 @@ class Future:
 
 
 def continued(question: Mapping[str, Any]) -> Json:
-    """Both futures; `question` holds what was asked, the snapshot, its header, and whose jobs are shown."""
+    """Both futures; `question` holds what was asked, the snapshot, its header, and the tenant to show."""
     asked = WhatIf.model_validate(question["asked"])
     taken: Json = question["snapshot"]
     old = parse_header(question["header"])
@@ -98,7 +101,7 @@ def changed_header(old: Header, asked: WhatIf) -> Header:
     if asked.policy is not None and asked.policy != policy:
         policy, options = asked.policy, {}
     if asked.policy is not None or asked.options:
-        options |= entrant_of(policy, asked.options).options
+        options |= policy_from_json(policy, asked.options).options
     cluster = old.cluster
     if asked.replace is not None:
         cluster = _replaced(cluster, asked.replace)
@@ -138,43 +141,36 @@ def _enlarged(cluster: Cluster, more: MoreNodes) -> Cluster:
 
 
 def _policy(header: Header) -> Policy:
-    return make_policy(Entrant(header.policy, header.options))
+    return make_policy(PolicyChoice(header.policy, header.options))
 
 
 def _moved(taken: Json, old: Header, new: Header, replacement: Replacement | None) -> Core:
     """The same jobs under the other header."""
+    record = from_json(taken)
     if replacement is not None:
-        taken = {
-            **taken,
-            "jobs": [_on_new_type(read, taken, new.cluster, replacement) for read in taken["jobs"]],
-        }
-    core, _ = moved_to(taken, new.cluster, _policy(new), new.seed)
+        for job in record.jobs:
+            _on_new_type(job, record.now, new.cluster, replacement)
+    core, _ = moved(record, new.cluster, _policy(new), new.seed)
     return core
 
 
-def _on_new_type(read: Json, taken: Json, cluster: Cluster, asked: Replacement) -> Json:
-    """Who asked for the old type takes the new one; who runs on it goes on at the speed it has there."""
-    spec, spots = read["spec"], read["spots"]
-    types = spec.get("shape", {}).get("types", ())
-    if asked.old in types:
-        swapped = list(dict.fromkeys(asked.new if kind == asked.old else kind for kind in types))
-        spec = {**spec, "shape": {**spec["shape"], "types": swapped}}
-    if (
-        not spots
-        or read["awaiting"] is not None
-        or all(cluster.nodes[s[0]].type.name != asked.new for s in spots)
-    ):
-        return {**read, "spec": spec}
-    job, now = job_from_json(spec), taken["now"]
-    sums = dict(zip(SUMS, read["sums"], strict=True))
-    terms = FULL if read["terms"] is None else Terms(**read["terms"])
-    elapsed = now - sums["since"]
-    sums["done"] += int(max(0, now - sums["live_at"]) * sums["rate"])
-    sums["service"] += sums["held"] * elapsed // WHOLE
-    sums["executed"] += elapsed
-    sums["since"], sums["live_at"] = now, max(now, sums["live_at"])
-    sums["rate"] = ProfiledSpeed(cluster).rate(job.shape, job.traits, tuple(map(tuple, spots)), terms)
-    return {**read, "spec": spec, "sums": [sums[name] for name in SUMS]}
+def _on_new_type(kept: JobRecord, now: int, cluster: Cluster, asked: Replacement) -> None:
+    """A job that asked for the old type takes the new one; a job on it goes on at its speed there."""
+    shape = kept.spec.shape
+    if asked.old in shape.types:
+        types = tuple(dict.fromkeys(asked.new if kind == asked.old else kind for kind in shape.types))
+        kept.spec = replace(kept.spec, shape=replace(shape, types=types))
+    state = kept.state
+    spots = state["spots"] or ()
+    if state["phase"] is not Phase.RUNNING or all(cluster.nodes[s[0]].type.name != asked.new for s in spots):
+        return
+    elapsed = now - state["since"]
+    state["done"] += int(max(0, now - state["live_at"]) * state["rate"])
+    state["service"] += state["held"] * elapsed // WHOLE
+    state["executed"] += elapsed
+    state["since"], state["live_at"] = now, max(now, state["live_at"])
+    speed = ProfiledSpeed(cluster)
+    state["rate"] = speed.rate(kept.spec.shape, kept.spec.traits, spots, state["terms"])
 
 
 # --- what comes of it -------------------------------------------------------------------------------
@@ -211,7 +207,7 @@ def future(core: Core, taken: Json, budget: float = BUDGET) -> Future:
                 break
         else:
             found.complete = found.ends.keys() >= known
-    except DovetailError:  # a policy may not like a world that runs ahead of its memory
+    except DovetailError:  # a policy may fail on a state ahead of its memory
         pass
     for name in list(runs):
         _let_go(found, runs, name, core.now)
@@ -226,12 +222,14 @@ def _let_go(found: Future, runs: dict[str, tuple[int, int]], job: str, at: int) 
 def outcome(one: Future, other: Future, mine: Sequence[str]) -> Json:
     """Figures of one future, over the jobs of which both know."""
     began = one.began
-    waited = [
+    both = [job for job in mine if job in one.ends and job in other.ends]
+    waited = [_waited(one, job) for job in both if _waited(one, job) or _waited(other, job)]
+    first = [
         one.starts[job] - began
         for job in mine
         if (job in one.waits or job in other.waits) and job in one.starts and job in other.starts
     ]
-    ended = [one.ends[job] - began for job in mine if job in one.ends and job in other.ends]
+    ended = [one.ends[job] - began for job in both]
     last = max(ended, default=0)
     used = sum(
         max(0, min(until, began + last) - since) * load
@@ -241,15 +239,23 @@ def outcome(one: Future, other: Future, mine: Sequence[str]) -> Json:
     return {
         "waiting": sum(1 for job in mine if job in one.waits),
         "mean_wait": _mean(waited),
+        "mean_first_start_after": _mean(first),
         "mean_finish": _mean(ended),
         "last_finish": last / SECOND if ended else None,
         "preemptions": sum(one.stops.get(job, 0) for job in mine),
-        "utilization": used / (last * one.gpus * WHOLE) if last and one.gpus else None,
+        "utilization": utilization(used, last, one.gpus),
         "left_out": sum(1 for job in mine if job in one.lacks),
         "complete": one.complete,
     }
 
 
+def _waited(one: Future, job: str) -> int:
+    """From now to its end."""
+    ran = sum(until - since for since, until, _ in one.held.get(job, ()))
+    wait: int = waiting_time(one.began, one.ends[job], ran)
+    return wait
+
+
 def _mean(spans: Sequence[int]) -> float | None:
-    """Seconds; one that starts or ends at once has waited for nothing."""
+    """In seconds."""
     return sum(max(0, span) for span in spans) / len(spans) / SECOND if spans else None

@@ -1,8 +1,8 @@
 """A process that answers questions of the Lab, one after the other, and knows nothing but them.
 
 It reads a question as one line of JSON and answers with two lines: a word and a value. It is told how many
-seconds of CPU it may take, and the kernel ends it if it takes more. When nobody holds the other end of its
-input any more it ends at once, even in the middle of a question; when nobody asks for long it ends as well.
+seconds of CPU it may take, and the kernel ends it if it takes more. It ends at once when the plane has closed
+the other end of its input, even in the middle of a question, and after a long time without a question.
 
     ok           the answer                              never-fits   why, a text
     invalid      what is wrong with the question         bug          where, a text
@@ -73,7 +73,7 @@ def answered(line: bytes) -> tuple[str, Any]:
 
 
 def said(word: str, value: Any) -> bytes:
-    """Two lines; what is no number for JSON is null."""
+    """Two lines; a number that JSON cannot write is null."""
     try:
         text = json.dumps(value, separators=(",", ":"), allow_nan=False)
     except ValueError:
@@ -90,7 +90,7 @@ def _finite(value: Any) -> Any:
 
 
 def read(lines: queue.SimpleQueue[bytes], busy: threading.Event) -> None:
-    """Beside the work: hand on what is asked, and end when there is nobody to answer."""
+    """Beside the work: pass questions on, and end the process when the plane has gone."""
     source = sys.stdin.buffer
     while True:
         if not select.select([source], [], [], IDLE)[0]:
@@ -129,17 +129,17 @@ def main() -> None:
         out.flush()
         if done:
             break
-        gc.collect()  # now that nobody waits
+        gc.collect()  # no question waits now
     os._exit(0)
 
 
 def warm_up() -> None:
-    """Load what answers are made with, before anybody waits for one."""
+    """Load the modules that answers need, before the first question."""
     import highspy  # noqa: F401, PLC0415
 
     try:
         answer("policies", {})  # which loads every policy
-    except Exception:  # a plug-in that cannot be loaded is found again by who asks for it
+    except Exception:  # a plug-in that cannot be loaded is reported when it is asked for
         traceback.print_exc()
 
 

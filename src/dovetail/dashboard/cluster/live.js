@@ -1,16 +1,16 @@
 /**
- * The cluster as the plane's stream tells it. A node is read once and replaced only when it changes, so that
- * whoever draws it can tell by identity whether there is anything to do.
+ * The cluster, from the event stream of the plane. A node object is replaced only when the node changes, so
+ * that components can tell by identity whether to draw it again.
  */
 
 import { stream } from "../api.js";
-import { useEffect, useState } from "../parts.js";
+import { useEffect, useState } from "../components.js";
 
 const WHOLE = 1000;
 
 /**
- * @typedef {object} Share what one job has of a device, or all that others have of it
- * @property {string | null} job null: others'
+ * @typedef {object} Share the share of a device that one job holds, or all jobs of other tenants
+ * @property {string | null} job null: jobs of other tenants
  * @property {string | null} tenant
  * @property {number} milli
  */
@@ -24,13 +24,14 @@ const WHOLE = 1000;
  * @property {string} reason
  * @property {Share[][]} devices
  * @property {number} used GPUs, in parts
- * @property {number} free devices that nobody is on
+ * @property {number} free devices without a job
  */
 
 /**
  * @typedef {object} Cluster
  * @property {string} now
  * @property {string} policy
+ * @property {string} policy_failure why another policy decides instead, as a sentence; "" if it does not
  * @property {string[]} types
  * @property {string[]} tenants
  * @property {Node[]} nodes
@@ -69,12 +70,12 @@ function nodeOf([name, type, state, reason, devices], index, types, tenants) {
   return { index, name, type: types[type], state, reason, devices: read, used, free };
 }
 
-/** How much of a device is taken, 0 to 1. @param {Share[]} shares */
+/** The used share of a device, 0 to 1. @param {Share[]} shares */
 export function usedOf(shares) {
   return Math.min(WHOLE, shares.reduce((sum, share) => sum + share.milli, 0)) / WHOLE;
 }
 
-/** The first event. @param {any} said @returns {Cluster} */
+/** The cluster of the first event. @param {any} said @returns {Cluster} */
 export function clusterOf(said) {
   const { types, tenants } = said;
   /** @type {any[]} */
@@ -82,7 +83,7 @@ export function clusterOf(said) {
   return { ...said, nodes: rows.map((row, at) => nodeOf(row, at, types, tenants)) };
 }
 
-/** A later one. @param {Cluster} old @param {any} said @returns {Cluster} */
+/** The cluster after a later event. @param {Cluster} old @param {any} said @returns {Cluster} */
 export function changed(old, said) {
   const { nodes: rows, tenants: more, ...figures } = said;
   const tenants = more?.length ? [...old.tenants, ...more] : old.tenants;
@@ -93,7 +94,7 @@ export function changed(old, said) {
 }
 
 /**
- * The cluster, alive as long as somebody looks.
+ * The cluster, updated while the component is mounted.
  * @returns {{cluster: Cluster | null, live: boolean, problem: string}}
  */
 export function useCluster() {
@@ -121,14 +122,14 @@ export function useCluster() {
  * @property {number} nodes
  * @property {number} gpus
  * @property {number} used
- * @property {number} free whole devices that take work now
- * @property {number} broken of those free, the ones on nodes that are partly in use
- * @property {number} out devices without work on nodes that take none
+ * @property {number} free whole devices of nodes in service
+ * @property {number} broken free devices on nodes that are partly in use
+ * @property {number} out free devices of nodes out of service
  * @property {number} largest gang that starts now on one node
  */
 
 /**
- * What there is of each type.
+ * The figures of each GPU type.
  * @param {Cluster} cluster
  * @returns {Figures[]}
  */

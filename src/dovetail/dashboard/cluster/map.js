@@ -1,11 +1,11 @@
 /**
- * Every node and device at a glance. A node is one button, its devices are cells in it; a node that did not
- * change keeps the very vnode it was drawn with, so Preact does not look at it again: of a thousand nodes an
- * update costs those that changed. One node at a time is in the tab order, arrows move among them.
+ * Every node and device at a glance. A node is one button, its devices are cells in it. A node that did not
+ * change keeps its vnode, so Preact does not compare it again: an update costs only the nodes that changed.
+ * One node at a time is in the tab order, arrows move among them.
  */
 
 import { number, percent } from "../format.js";
-import { Empty, html, tenantColour, useEffect, useMemo, useRef, useState } from "../parts.js";
+import { Empty, html, tenantColour, useEffect, useMemo, useRef, useState } from "../components.js";
 import { STATES, usedOf } from "./live.js";
 
 /** @typedef {import("./live.js").Node} Node */
@@ -14,7 +14,7 @@ import { STATES, usedOf } from "./live.js";
 
 const LARGE = 64; // nodes, up to which a cell has room for a letter
 const MEDIUM = 320; // up to which a node has room for its name
-const MOST_PARTS = 60; // racks that are shown apart
+const MOST_PARTS = 60; // racks that are shown separately
 const REACHED = '.node[tabindex="0"]'; // the one that Tab leads to
 
 /** @param {number} nodes @returns {Size} */
@@ -97,7 +97,7 @@ function tint(shares, node) {
   return used < 1 ? `color-mix(in srgb, ${colour} ${Math.round(30 + 50 * used)}%, var(--surface))` : colour;
 }
 
-/** Beside the name; as letters are, by CSS, since the label says all of it. @param {Node} node */
+/** The text beside the name. CSS shows it, because the label already says it to screen readers. @param {Node} node */
 function mark(node) {
   const text = node.state === "u" ? `${number(node.used, 1)}/${node.devices.length}` : STATES[node.state];
   return html`<i class=${node.state === "u" ? "" : "node-mark"} data-text=${text}></i>`;
@@ -133,7 +133,7 @@ function layers(shares) {
   return `var(--stripes), linear-gradient(to top, ${stops.join(", ")}, transparent ${from}%)`;
 }
 
-/** How many share it; of one that is not shared, the first letter of its tenant. @param {Share[]} shares */
+/** The number of jobs on a shared device; else the first letter of the tenant. @param {Share[]} shares */
 function letterOf(shares) {
   if (shares.length > 1) return String(shares.length);
   return (shares[0].tenant || "").slice(0, 1).toUpperCase();
@@ -145,7 +145,7 @@ function letterOf(shares) {
  * @param {object} props
  * @param {Node[]} props.nodes those to be shown, in the order of the map
  * @param {Size} props.size
- * @param {boolean} props.racks whether nodes of one prefix stand together
+ * @param {boolean} props.racks whether nodes with the same name prefix are grouped
  * @param {(node: Node) => void} props.onNode
  */
 export function NodeMap({ nodes, size, racks, onNode }) {
@@ -204,7 +204,7 @@ export function NodeMap({ nodes, size, racks, onNode }) {
     target.scrollIntoView({ block: "nearest" });
   };
 
-  if (!nodes.length) return html`<${Empty}>No node is like that.<//>`;
+  if (!nodes.length) return html`<${Empty}>No node matches the filters.<//>`;
   return html`<div
     ref=${box}
     class=${`map ${size}`}
@@ -240,7 +240,7 @@ function Group({ group, size }) {
 }
 
 /**
- * Nodes by type and, where that tells something apart, by what stands before the last number of their names.
+ * Nodes by type and, where there are several, by the part of their names before the last number.
  * @param {Node[]} nodes
  * @param {boolean} racks
  */

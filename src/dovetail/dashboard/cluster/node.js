@@ -1,8 +1,8 @@
-/** A node's dialog: what is on each of its devices; an admin may drain it, and let it work again. */
+/** A node's dialog: what is on each of its devices; an admin may drain and resume it. */
 
 import { get, post } from "../api.js";
 import { bytes, number, percent } from "../format.js";
-import { Button, Dialog, Field, html, Note, Table, Tenant, typed, useLoaded, useState } from "../parts.js";
+import { Button, Dialog, Field, html, Note, Table, Tenant, typed, useLoaded, useState } from "../components.js";
 import { may } from "../session.js";
 import { STATES, usedOf } from "./live.js";
 
@@ -32,7 +32,7 @@ function Devices({ devices }) {
   return html`<${Table} caption="Devices of the node" columns=${COLUMNS} rows=${rows} />`;
 }
 
-/** @type {import("../parts.js").Column<{id: number, shares: Share[]}>[]} */
+/** @type {import("../components.js").Column<{id: number, shares: Share[]}>[]} */
 const COLUMNS = [
   { title: "GPU", cell: (row) => row.id },
   { title: "In use", numeric: true, cell: (row) => percent(usedOf(row.shares)) },
@@ -49,13 +49,13 @@ function lines(shares, cell, none = "") {
 
 /** @param {Share} share */
 function jobOf({ job }) {
-  if (job === null) return html`<span class="muted">not yours</span>`;
+  if (job === null) return html`<span class="muted">job of another tenant</span>`;
   return html`<a href=${`#/jobs/${job}`} class="mono">${job}</a>`;
 }
 
 /** @param {Share} share */
 function tenantOf({ tenant }) {
-  return tenant === null ? html`<span class="muted">another</span>` : html`<${Tenant} name=${tenant} />`;
+  return tenant === null ? html`<span class="muted">another tenant</span>` : html`<${Tenant} name=${tenant} />`;
 }
 
 /** Drain or resume. @param {{node: Node}} props */
@@ -84,13 +84,13 @@ function Service({ node }) {
     ${problem && html`<${Note} kind="error">${problem}<//>`}
     ${node.state === "d"
       ? html`<div class="row"><${Button} kind="primary" busy=${busy} onClick=${() => act("resume")}>Resume<//>
-          <span class="muted">Lets it take work again.</span></div>`
+          <span class="muted">The node accepts jobs again.</span></div>`
       : html`<form class="toolbar" onSubmit=${drain}>
           <${Field} label="Reason for draining">
             <input type="text" maxlength="500" value=${reason} onInput=${typed(setReason)} />
           <//>
           <${Button} kind="danger" type="submit" busy=${busy}>Drain<//>
-          <span class="hint">What runs goes on; nothing new starts here.</span>
+          <span class="hint">Running jobs continue; no new job starts here.</span>
         </form>`}
   </div>`;
 }

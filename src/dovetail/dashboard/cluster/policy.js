@@ -1,7 +1,7 @@
-/** Who decides: the policy in force, and for an admin the dialog that puts another in its place. */
+/** The dialog in which an admin switches the scheduling policy. */
 
 import { get, put } from "../api.js";
-import { Button, Dialog, Field, html, Loading, Note, Select, typed, useLoaded, useState } from "../parts.js";
+import { Button, Dialog, Field, html, Loading, Note, Select, typed, useLoaded, useState } from "../components.js";
 
 /** @typedef {{name: string, default: unknown, choices?: unknown[] | null, help?: string}} Option */
 /** @typedef {{name: string, title: string, year: number | null, summary: string, options: Option[]}} Known */
@@ -14,7 +14,7 @@ async function load() {
 export function PolicyDialog({ inForce, onClose }) {
   const { value, error } = useLoaded(load, []);
   const [name, setName] = useState(inForce);
-  // null: as they are in force, or as usual for another policy
+  // null: the options in force, or the defaults of another policy
   const [options, setOptions] = useState(/** @type {Record<string, string> | null} */ (null));
   const [busy, setBusy] = useState(false);
   const [problem, setProblem] = useState("");
@@ -59,7 +59,7 @@ export function PolicyDialog({ inForce, onClose }) {
           onChange=${(/** @type {string} */ text) => setOptions({ ...filled, [option.name]: text })}
         />`)}</div>
       </details>`}
-      <${Note}>All jobs stay. From the next decision on the plane goes by ${name}, which may preempt some.<//>
+      <${Note}>No job is lost. From the next decision on, ${name} decides; it may preempt jobs.<//>
       ${problem && html`<${Note} kind="error">${problem}<//>`}
       <div class="dialog-actions">
         <${Button} onClick=${onClose}>Keep ${inForce}<//>
@@ -74,7 +74,7 @@ function OptionField({ option, value, onChange }) {
   const usual = JSON.stringify(option.default);
   if (option.choices?.length) {
     const choices = option.choices.map((choice) => [String(choice), String(choice)]);
-    const all = [["", `as usual (${usual})`], ...choices];
+    const all = [["", `default (${usual})`], ...choices];
     return html`<${Select} label=${option.name} value=${value} options=${all} onChange=${onChange} />`;
   }
   return html`<${Field} label=${option.name} hint=${option.help}>

@@ -1,15 +1,15 @@
-/** Use and queue over time, and fair share against use. They look back, so they need no haste. */
+/** Use and queue over time, and fair share against use. They show the past, so they are refreshed slowly. */
 
 import { get, paced } from "../api.js";
 import { Chart } from "../chart.js";
 import { number } from "../format.js";
 import {
   Button, Card, Empty, html, Loading, Note, Select, Tenant, tenantColour, useEffect, useMemo, useState,
-} from "../parts.js";
+} from "../components.js";
 import { planeNow } from "../session.js";
 
-const REFRESH = 30_000; // ms between two looks at the past
-const SHARES_EVERY = 5_000; // ms between two looks at the shares, however much happens
+const REFRESH = 30_000; // ms between requests for the past
+const SHARES_EVERY = 5_000; // least ms between requests for the shares
 const POINTS = 120;
 /** @type {[string, string][]} */
 const RANGES = [["3600", "1 hour"], ["86400", "24 hours"], ["604800", "7 days"], ["2592000", "30 days"]];
@@ -118,8 +118,8 @@ function ended(values) {
 // --- shares --------------------------------------------------------------------------------------------
 
 /**
- * What each tenant has, beside what would be fair and what it may have.
- * @param {{news: unknown}} props asked again when `news` changes
+ * The GPUs in use by each tenant, its fair share and its quota.
+ * @param {{news: unknown}} props loaded again when `news` changes
  */
 export function FairShares({ news }) {
   const [shares, setShares] = useState(/** @type {{items: Share[], total: {gpus: number}} | null} */ (null));
@@ -143,7 +143,7 @@ export function FairShares({ news }) {
 /** @param {{shares: {items: Share[], total: {gpus: number}}}} props */
 function Bars({ shares }) {
   const { items, total } = shares;
-  if (!items.length) return html`<${Empty}>No tenant has asked for anything yet.<//>`;
+  if (!items.length) return html`<${Empty}>There are no tenants yet.<//>`;
   const quota = (/** @type {Share} */ item) => Math.min(item.quota || 0, total.gpus);
   const most = Math.max(1, ...items.map((item) => Math.max(item.used, item.fair || 0, quota(item))));
   /** @param {number} gpus */

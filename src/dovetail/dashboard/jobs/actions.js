@@ -1,8 +1,8 @@
-// What one may do to a job. What makes no sense in a state is not offered, and who may do nothing is offered
-// nothing; the plane checks both again.
+// The actions on a job. Only actions that make sense in its state, and that the user may do, are offered; the
+// plane checks both again.
 
 import { post } from "../api.js";
-import { Button, Dialog, Field, html, Note, useState } from "../parts.js";
+import { Button, Dialog, Field, html, Note, useState } from "../components.js";
 import { may } from "../session.js";
 import { typed } from "./inputs.js";
 import { over } from "./resources.js";
@@ -37,12 +37,12 @@ export function offered(me, jobs) {
   return found;
 }
 
-/** Whether a time or another job holds it, and no person. @param {{state: string, reason: string}} job */
+/** Held by a time, a dependency or an array limit, not by a user. @param {{state: string, reason: string}} job */
 function gated(job) {
   return job.state === "held" && !job.reason.startsWith("JobHeld");
 }
 
-/** Whether releasing it is up to this person. @param {string} reason @param {boolean} admin */
+/** Whether this user may release the job. @param {string} reason @param {boolean} admin */
 function heldBy(reason, admin) {
   return reason === "JobHeldUser" || reason === "" || (admin && reason === "JobHeldAdmin");
 }
@@ -91,11 +91,11 @@ export function Actions({ id, verbs, priority, many, onDone }) {
     ${asking === "cancel" && html`
       <${Sure} title=${`Cancel ${what}?`} yes="Yes, cancel" busy=${busy === "cancel"} error=${wrong}
         onClose=${close} onYes=${() => act("cancel")}>
-        What runs is told to stop, and does not start again.<//>`}
+        Running jobs are told to stop, and do not start again.<//>`}
     ${asking === "requeue" && html`
       <${Sure} title=${`Requeue ${what}?`} yes="Yes, requeue" busy=${busy === "requeue"} error=${wrong}
         onClose=${close} onYes=${() => act("requeue")}>
-        It is told to stop and waits for its turn again. What it has not saved is lost.<//>`}
+        The job is told to stop and waits in the queue again. Work since its last checkpoint is lost.<//>`}
     ${asking === "priority" && html`
       <${Priority} what=${what} now=${priority} busy=${busy === "priority"} error=${wrong} onClose=${close}
         onSet=${(/** @type {number} */ value) => act("priority", { priority: value })} />`}`;
@@ -103,11 +103,11 @@ export function Actions({ id, verbs, priority, many, onDone }) {
 
 /** @type {Record<Verb, string>} */
 const DONE = {
-  hold: "It is held.",
-  release: "It is in the queue again.",
-  requeue: "It was told to stop and will wait again.",
-  priority: "Its priority was changed.",
-  cancel: "It was cancelled.",
+  hold: "The job is held.",
+  release: "The job is in the queue again.",
+  requeue: "The job was told to stop and will wait again.",
+  priority: "The priority was changed.",
+  cancel: "The job was cancelled.",
 };
 
 /**
@@ -143,7 +143,7 @@ function Priority({ what, now, busy, error, onClose, onSet }) {
         e.preventDefault();
         if (right && !busy) onSet(value);
       }}>
-        <${Field} label="Priority" hint="More goes first."
+        <${Field} label="Priority" hint="A higher number goes first."
           error=${right ? "" : "a whole number between -1,000,000 and 1,000,000"}>
           <input inputmode="numeric" value=${text} autocomplete="off"
             onInput=${typed(setText)} />
@@ -155,7 +155,7 @@ function Priority({ what, now, busy, error, onClose, onSet }) {
         ${error}
         <div class="row">
           <${Button} kind="primary" type="submit" busy=${busy} disabled=${!right}>Set priority<//>
-          <${Button} onClick=${onClose}>Leave it<//>
+          <${Button} onClick=${onClose}>Keep the priority<//>
         </div>
       </form>
     <//>`;

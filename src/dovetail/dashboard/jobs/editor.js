@@ -1,8 +1,8 @@
-// A plain editor for job files: a textarea with line numbers, and mistakes beside the lines they concern. Two
-// sheets of the same text lie over each other: the textarea above, and below it one whose text is unseen and
-// whose notes are seen, so that a note stands behind the end of its line and scrolls along.
+// A plain editor for job files: a textarea with line numbers, and errors beside their lines. Under the textarea
+// lies a second layer with the same text, invisible, and the error notes, visible: so a note stands at the end
+// of its line and scrolls with it.
 
-import { html, useLayoutEffect, useRef } from "../parts.js";
+import { html, useLayoutEffect, useRef } from "../components.js";
 import { typed } from "./inputs.js";
 
 /** @typedef {{line: number, detail: string}} Mark */
@@ -15,7 +15,7 @@ const STEP = "  ";
  * @param {Mark[]} props.marks
  * @param {(text: string) => void} props.onInput
  * @param {string} props.label
- * @param {string} props.described id of what says how to use it
+ * @param {string} props.described id of the element with instructions
  */
 export function Editor({ value, marks, onInput, label, described }) {
   /** @type {{current: HTMLTextAreaElement | null}} */

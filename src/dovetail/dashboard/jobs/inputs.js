@@ -1,4 +1,4 @@
-// What a control says when it is used, handed on as a plain value.
+// Event handlers of controls that pass on the plain value.
 
 /** What was typed or chosen. @param {(value: string) => void} tell */
 export function typed(tell) {

@@ -1,9 +1,9 @@
-// A list of jobs that stays true. It is held page by page as the API gives it (newest first, cursors). A
-// change that /watch tells marks the page that holds the job, or the first one if none does; marked pages are
-// asked for again, one a second. What has not changed stays the same object, so that nobody draws it again.
+// A list of jobs that stays up to date. It is kept in pages as the API returns them (newest first, cursors). A
+// change event of /watch marks the page with that job, or the first page if none has it; marked pages are loaded
+// again, one a second. Jobs that did not change stay the same object, so that they are not drawn again.
 
 import { get, Problem, stream } from "../api.js";
-import { turns } from "./turns.js";
+import { throttle } from "./throttle.js";
 
 /** @typedef {import("./resources.js").Job} Job */
 
@@ -21,10 +21,12 @@ import { turns } from "./turns.js";
  * @property {Job[]} rows
  * @property {boolean} further whether there are further pages
  * @property {boolean} loading the first page, or a further one
- * @property {boolean} live whether changes are being told
+ * @property {boolean} live whether the change stream is connected
  * @property {Error | null} error of the last request
  */
 
+// Figures that grow while a job waits or runs; no row shows them until the job has ended.
+const MOVING = new Set(["waited", "took", "gpu_seconds"]);
 const AT_ONCE = 100;
 const RETRY = 5_000; // ms after a request that the plane could not answer
 
@@ -33,11 +35,11 @@ const RETRY = 5_000; // ms after a request that the plane could not answer
  * @param {(listed: Listed) => void} tell
  * @param {object} [how]
  * @param {number} [how.every] ms between requests
- * @param {string} [how.job] the one array whose changes matter
- * @param {() => void} [how.changed] for who else wants to hear of them
+ * @param {string} [how.job] only changes of this array
+ * @param {() => void} [how.changed] called at each change
  */
 export function liveList(filter, tell, { every, job = "", changed } = {}) {
-  const turn = turns(every);
+  const requests = throttle(every);
   /** @type {Segment[]} */
   const segments = [{ cursor: null, items: [], next: null, marked: true, asked: false }];
   /** @type {Map<string, {text: string, job: Job}>} */
@@ -51,7 +53,7 @@ export function liveList(filter, tell, { every, job = "", changed } = {}) {
 
   /** @param {Job} job */
   function same(job) {
-    const text = JSON.stringify(job);
+    const text = JSON.stringify(job, (key, value) => (MOVING.has(key) ? undefined : value));
     const before = known.get(job.id);
     if (before?.text === text) return before.job;
     known.set(job.id, { text, job });
@@ -95,11 +97,11 @@ export function liveList(filter, tell, { every, job = "", changed } = {}) {
     if (problem instanceof Problem && passing(problem.status)) {
       segment.marked = true;
       window.clearTimeout(retry);
-      retry = window.setTimeout(() => turn.ask("list", load), RETRY);
+      retry = window.setTimeout(() => requests.ask("list", load), RETRY);
     }
     segment.asked = true;
     show();
-    if (!problem && segments.some((one) => one.marked)) turn.ask("list", load);
+    if (!problem && segments.some((one) => one.marked)) requests.ask("list", load);
   }
 
   /** @param {number} at @param {import("./resources.js").Paged<Job>} page */
@@ -125,7 +127,7 @@ export function liveList(filter, tell, { every, job = "", changed } = {}) {
     const key = id?.split("_")[0];
     const holding = segments.filter((one) => one.items.some((job) => job.id === id || rowKey(job) === key));
     for (const one of id === null ? segments : holding.length ? holding : [segments[0]]) one.marked = true;
-    turn.ask("list", load);
+    requests.ask("list", load);
     changed?.();
   }
 
@@ -143,7 +145,7 @@ export function liveList(filter, tell, { every, job = "", changed } = {}) {
     lost: () => mark(null),
     job: (/** @type {{id: string}} */ change) => mark(change.id),
   });
-  turn.ask("list", load);
+  requests.ask("list", load);
 
   return {
     more() {
@@ -152,13 +154,13 @@ export function liveList(filter, tell, { every, job = "", changed } = {}) {
       segments.push({ cursor: edge.next, items: [], next: null, marked: true, asked: false });
       last = segments.length - 2; // its turn is next
       show();
-      turn.ask("list", load);
+      requests.ask("list", load);
     },
     again: () => mark(null),
     close() {
       closed = true;
       window.clearTimeout(retry);
-      turn.close();
+      requests.close();
       watch.close();
     },
   };

@@ -1,10 +1,10 @@
-// What a job prints, as it comes. Lines are appended as text nodes by hand, not drawn by Preact: a job may
-// print thousands a second, and what it prints is never markup. Only the last lines are kept in the page; all
-// of them can be downloaded. Who scrolls up stops the flow and reads in peace; new lines are counted.
+// The output of a job, as it arrives. Lines are appended as text nodes, not drawn by Preact: a job may print
+// thousands a second, and output must never be read as markup. The page keeps only the last lines; the whole
+// output can be downloaded. Scrolling up pauses the log; new lines are counted.
 
 import { getText, stream } from "../api.js";
 import { number } from "../format.js";
-import { Button, html, Note, Select, useEffect, useRef, useState } from "../parts.js";
+import { Button, html, Note, Select, useEffect, useRef, useState } from "../components.js";
 import { counted } from "./resources.js";
 
 /** @typedef {import("./resources.js").Job} Job */
@@ -128,7 +128,7 @@ export function Log({ job, attempts }) {
       },
       message: (/** @type {string} */ text) => add(text.split("\n").map(plain)),
       end: (/** @type {{state: string, exit_code: number | null}} */ how) => {
-        if (attempt) setSaid(`attempt ${attempt}, over`);
+        if (attempt) setSaid(`attempt ${attempt}, ended`);
         else setSaid(`${how.state}${how.exit_code === null ? "" : `, exit code ${how.exit_code}`}`);
         reading.close();
       },
@@ -141,7 +141,7 @@ export function Log({ job, attempts }) {
     };
   }, [job.id, attempt, rank]);
 
-  // How many files there are is said with any answer about the log.
+  // Every answer about the log has the number of files in a header.
   useEffect(() => {
     if (!job.attempt || (job.nodes < 2 && job.gpus < 2)) return;
     getText(`/jobs/${job.id}/logs`, { attempt, limit: 1 })
@@ -171,7 +171,7 @@ export function Log({ job, attempts }) {
     <div class="toolbar jobs-log-bar">
       ${job.attempt > 1 && html`
         <${Select} label="Attempt" value=${attempt} onChange=${setAttempt}
-          options=${[["", "Last, and those to come"], ...starts]} />`}
+          options=${[["", "Last and later attempts"], ...starts]} />`}
       ${files > 1 && html`
         <${Select} label="Node" value=${rank} onChange=${setRank}
           options=${[["", "All, marked by rank"], ...ranks(files, here)]} />`}
@@ -190,7 +190,7 @@ export function Log({ job, attempts }) {
         const { top } = flow.current;
         flow.current.top = element.scrollTop;
         const bottom = element.scrollHeight - element.scrollTop - element.clientHeight < 8;
-        // Who scrolls down to the end wants to follow again; what we scrolled ourselves may be told late.
+        // Scrolling to the end resumes the log; the event of a scroll by this script may arrive late.
         if (bottom && element.scrollTop > top && !flow.current.follow) turn(true);
         else if (!bottom && element.scrollTop < top && flow.current.follow) turn(false);
       }}></pre>`;

@@ -1,8 +1,8 @@
-// Why a job waits, in plain words: the sentence of the plane, who holds what it needs, what would change
-// that, and when it should start. The words come from the code that decides; the page only lays them out.
+// Why a job waits: the reason, the jobs that hold the resources, what would help, and the expected start. The
+// sentences come from the scheduler; the page only lays them out.
 
 import { number, span, when } from "../format.js";
-import { Card, html, Loading, Note } from "../parts.js";
+import { Card, html, Loading, Note } from "../components.js";
 import { counted } from "./resources.js";
 
 /** @typedef {import("./resources.js").Job} Job */
@@ -15,7 +15,7 @@ export function Waiting({ job, why, error }) {
     const instead = error ? html`<${Note} kind="error">${error}<//>` : html`<${Loading} />`;
     return html`<${Card} title=${title}>${instead}<//>`;
   }
-  const starts = why.starts_at ?? job.starts_at ?? null;
+  const starts = why.starts_at;
   const ends = why.ends_at ?? job.ends_at ?? null;
   return html`
     <${Card} title=${title}>
@@ -29,7 +29,7 @@ export function Waiting({ job, why, error }) {
           ${job.state === "pending" && html`<dt>Ahead of it</dt><dd>${ahead(why)}</dd>`}
         </dl>
         ${why.holders.length > 0 && html`
-          <h3>Who holds what it could use</h3>
+          <h3>Jobs on GPUs that it could use</h3>
           <ul class="jobs-holders">
             ${why.holders.map((one, n) => html`
               <li key=${one.job ?? n}>${counted(one.gpus, "GPU")}:
@@ -45,7 +45,7 @@ export function Waiting({ job, why, error }) {
 /** @param {Why} why */
 function ahead(why) {
   const { own, others } = why.ahead;
-  if (!own) return others ? "jobs of other tenants" : "nobody";
+  if (!own) return others ? "jobs of other tenants" : "no jobs";
   return `${number(own)} ${own === 1 ? "job" : "jobs"}${others ? ", and jobs of other tenants" : ""}`;
 }
 

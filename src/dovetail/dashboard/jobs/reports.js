@@ -1,13 +1,13 @@
-// What a job says of its progress: a small chart for each number it reports, loss and speed first.
+// The progress reports of a job: a small chart for each number, loss and speed first.
 
 import { Chart } from "../chart.js";
 import { number } from "../format.js";
-import { html, useMemo } from "../parts.js";
+import { html, useMemo } from "../components.js";
 
 /** @typedef {Record<string, unknown>} Report */
 
 const FIRST = ["loss", "steps_per_second"];
-const NO_SERIES = new Set(["time", "step", "epoch"]); // where it is, not how it does
+const NO_SERIES = new Set(["time", "step", "epoch"]); // positions, not measurements
 const MOST_KEYS = 12;
 const MOST_POINTS = 2_000; // kept while a page is open
 /** @type {Record<string, string>} */
@@ -16,7 +16,7 @@ const TITLES = { loss: "Loss", steps_per_second: "Speed" };
 const UNITS = { steps_per_second: "steps/s" };
 
 /**
- * Those known and those that are new, in order of time, thinned out if there are very many.
+ * Known and new reports in order of time, thinned out if there are very many.
  * @param {Report[]} known @param {Report[]} news
  */
 export function merged(known, news) {
@@ -57,7 +57,7 @@ export function Reports({ reports }) {
 /** One number over time. @param {{name: string, reports: Report[]}} props */
 function Curve({ name, reports }) {
   const title = TITLES[name] ?? name;
-  // A chart is drawn again when it is given other values: those of the same reports are the same.
+  // A chart is drawn again when its values change, so equal reports must give the same arrays.
   const { times, series } = useMemo(() => {
     const points = reports.filter((one) => typeof one[name] === "number" && typeof one.time === "number");
     const values = points.map((one) => one[name]);

@@ -1,93 +1,15 @@
-// What the API says of jobs, as types, and the few words that several pages say of them.
+// Types of job documents of the API, and texts about jobs that several pages share.
 
 import { duration, number } from "../format.js";
 
-/** @typedef {{low: string | null, likely: string | null, high: string | null}} Span */
-/** @typedef {{node: string, devices: number[], share?: number | null}} Part */
-/** @typedef {{count: number, states: Record<string, number>, first_started_at: string | null}} Members */
-
-/**
- * @typedef {object} Job
- * @property {string} id
- * @property {string} name
- * @property {string} state
- * @property {string} reason
- * @property {string} kind
- * @property {string} tenant
- * @property {string} user
- * @property {string} model
- * @property {number} priority
- * @property {number} gpus
- * @property {number | null} gpu_share
- * @property {number} nodes
- * @property {number | null} cpus
- * @property {number | null} memory
- * @property {string[]} gpu_types
- * @property {number | null} time_limit
- * @property {string} submitted_at
- * @property {string | null} begin_at
- * @property {string | null} eligible_at
- * @property {string | null} started_at
- * @property {string | null} first_started_at
- * @property {string | null} ended_at
- * @property {number | null} waited
- * @property {number} took
- * @property {Part[]} placement
- * @property {number} attempt
- * @property {number} restarts
- * @property {number | null} exit_code
- * @property {string} cause
- * @property {string} detail
- * @property {{id: string, index: number} | null} array
- * @property {Members | null} members
- * @property {string | null} dependency
- * @property {string | null} output
- * @property {Record<string, unknown> | null} progress
- * @property {number} gpu_seconds
- * @property {number} lost_gpu_seconds
- * @property {Span | null} [starts_at]
- * @property {Span | null} [ends_at]
- */
-
-/**
- * @typedef {object} JobArray
- * @property {string} id
- * @property {number} count
- * @property {Record<string, number>} states
- * @property {string} name
- * @property {string} tenant
- * @property {string} user
- * @property {string} submitted_at
- * @property {string | null} first_started_at
- * @property {string | null} ended_at
- * @property {number} gpu_seconds
- * @property {number} lost_gpu_seconds
- */
-
-/**
- * @typedef {object} Attempt
- * @property {number} attempt
- * @property {Part[]} placement
- * @property {string[]} gpu_types
- * @property {string} started_at
- * @property {string | null} ended_at
- * @property {number | null} exit_code
- * @property {string} cause
- * @property {string} detail
- */
-
-/**
- * @typedef {object} Why
- * @property {string} state
- * @property {string} reason
- * @property {string} sentence
- * @property {{job: string | null, tenant: string | null, gpus: number, ends_at: string | null}[]} holders
- * @property {string} remedy
- * @property {Span | null} starts_at
- * @property {Span | null} [ends_at]
- * @property {string | null} begin_at
- * @property {{own: number, others: boolean}} ahead
- */
+// The documents of the API; documents.d.ts is generated from their one definition in Python.
+/** @typedef {import("dovetail/documents").Span} Span */
+/** @typedef {import("dovetail/documents").Part} Part */
+/** @typedef {import("dovetail/documents").Members} Members */
+/** @typedef {import("dovetail/documents").Job} Job */
+/** @typedef {import("dovetail/documents").Array} JobArray */
+/** @typedef {import("dovetail/documents").JobAttempt} Attempt */
+/** @typedef {import("dovetail/documents").Why} Why */
 
 /**
  * @template T
@@ -137,12 +59,12 @@ export function places(placement, most = 2) {
   return rest > 0 ? `${nodes.slice(0, most).join(", ")} and ${rest} more` : nodes.join(", ");
 }
 
-/** How the end of an attempt is called. @type {Record<string, string>} */
+/** The words for the end of an attempt. @type {Record<string, string>} */
 const CAUSES = { oom: "out of memory", lost: "node lost", timeout: "time limit", stopped: "told to stop" };
 
 /** @param {{ended_at: string | null, cause: string, exit_code: number | null}} attempt */
 export function ending(attempt) {
-  if (!attempt.ended_at) return "runs";
+  if (!attempt.ended_at) return "running";
   if (attempt.cause === "exited" || !attempt.cause) {
     return attempt.exit_code ? `exit code ${attempt.exit_code}` : "finished";
   }

@@ -1,8 +1,8 @@
-// What became of a job over time: waiting, running where, stopped why. One bar for people who look, one table
-// for people who read; both from the attempts on record.
+// The history of a job: when it waited, where it ran, why it was stopped. A bar and a table, both from its
+// attempts.
 
 import { duration, when } from "../format.js";
-import { html, Table } from "../parts.js";
+import { html, Table } from "../components.js";
 import { between, ending, places, over } from "./resources.js";
 
 /** @typedef {import("./resources.js").Job} Job */
@@ -10,7 +10,7 @@ import { between, ending, places, over } from "./resources.js";
 /** @typedef {{from: number, to: number, kind: string, label: string, title: string}} Stretch */
 
 /**
- * The stretches of a job's life, in order; moments in ms.
+ * The time spans in which a job was held, waited or ran, in order; times in ms.
  * @param {Job} job @param {Attempt[]} attempts any order @param {number} now
  * @returns {Stretch[]}
  */
@@ -53,8 +53,8 @@ function kindOf(attempt) {
 
 /** @type {[string, string][]} */
 const KINDS = [
-  ["held", "held"], ["waiting", "waiting"], ["running", "running"], ["stopped", "ran, was stopped"],
-  ["done", "ran to its end"], ["failed", "ran, failed"],
+  ["held", "held"], ["waiting", "waiting"], ["running", "running"], ["stopped", "stopped"],
+  ["done", "finished"], ["failed", "failed"],
 ];
 
 /** @param {{job: Job, attempts: Attempt[], now: number}} props */
@@ -65,7 +65,7 @@ export function Timeline({ job, attempts, now }) {
   const whole = Math.max(1, bars[bars.length - 1].to - from);
   const there = new Set(bars.map((bar) => bar.kind));
   const titles = bars.map((bar) => bar.title);
-  const words = titles.length > 12 ? `${titles.length} stretches; the table has them all` : titles.join("; ");
+  const words = titles.length > 12 ? `${titles.length} time spans; the table lists them all` : titles.join("; ");
   /** @param {number} ms */
   const part = (ms) => `${(100 * ms) / whole}%`;
   return html`
@@ -91,7 +91,7 @@ export function Timeline({ job, attempts, now }) {
 
 /** @param {{attempts: Attempt[], now: number}} props */
 export function Attempts({ attempts, now }) {
-  /** @type {import("../parts.js").Column<Attempt>[]} */
+  /** @type {import("../components.js").Column<Attempt>[]} */
   const columns = [
     { title: "Attempt", cell: (one) => String(one.attempt) },
     { title: "Where", cell: devices },
@@ -104,7 +104,7 @@ export function Attempts({ attempts, now }) {
       rowKey=${(/** @type {Attempt} */ one) => one.attempt} />`;
 }
 
-/** How it ended, said once. @param {Attempt} attempt */
+/** How the attempt ended. @param {Attempt} attempt */
 function end(attempt) {
   const word = ending(attempt);
   if (!attempt.detail || attempt.detail.includes(word)) return attempt.detail || word;

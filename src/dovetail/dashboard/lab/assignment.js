@@ -1,7 +1,7 @@
-/** Assignment game: put jobs on types of GPU by hand, and see how near the best one comes. */
+/** Assignment game: assign jobs to GPU types by hand, and compare with the optimum. */
 
 import { number } from "../format.js";
-import { Button, Card, Note, Select, Stat, html, useRef, useState } from "../parts.js";
+import { Button, Card, Note, Select, Stat, html, useRef, useState } from "../components.js";
 import { Bar } from "./bars.js";
 import { share, useAnswer, useSetup } from "./setup.js";
 import { THREE, TWO, readSpeeds, writtenSpeeds } from "./speeds.js";
@@ -32,10 +32,10 @@ function write(setup) {
 /** @param {Speeds} speeds @returns {Setup} */
 const fresh = (speeds) => ({ ...speeds, put: speeds.jobs.map(() => null) });
 
-/** Through the types in turn, as a scheduler does that knows nothing of speeds. @param {Speeds} speeds */
+/** Round robin over the types, as by a scheduler that does not know the speeds. @param {Speeds} speeds */
 const inTurn = ({ types, jobs }) => jobs.map((_, i) => i % types.length);
 
-/** A riddle nobody has seen: newer GPUs are faster for all, but not for all alike. @returns {Speeds} */
+/** A random problem: newer GPUs are faster for all jobs, by different factors. @returns {Speeds} */
 function riddle() {
   const upTo = (/** @type {number} */ n) => Math.floor(Math.random() * n);
   const types = [
@@ -69,24 +69,23 @@ export function Assignment() {
   return html`<${Tool}
     title="Assignment game"
     about="Put every job on a type of GPU: drag it, pick it up with a click and click where it should go,
-      or choose from its list. What counts is the sum of all speeds. Can you find the best there is?
-      It is not always the fastest GPU for the fastest job."
+      or choose from its list. The score is the sum of all speeds. Can you find the optimum?
+      The fastest job does not always need the fastest GPU."
     trials=${[
       {
-        label: "In turn",
+        label: "Round robin",
         notice:
-          "A on K80, B on P100, C on V100: fair to the eye, and yet only 135 of 185. Whose gain is " +
-          "wasted?",
+          "A on K80, B on P100, C on V100: 135 of 185. Which job gains most on the V100?",
         set: () => change({ ...THREE, put: inTurn(THREE) }),
       },
       {
         label: "Two jobs",
-        notice: "One K80, one V100: 130 or 80, depending on who gets which.",
+        notice: "One K80, one V100: 130 or 80, depending on the assignment.",
         set: () => change(fresh(TWO)),
       },
       {
-        label: "A new riddle",
-        notice: "Four jobs, four GPUs, never seen before. Send the address to a friend.",
+        label: "A random problem",
+        notice: "Four jobs and four GPUs, with random speeds.",
         set: () => change(fresh(riddle())),
       },
     ]}
@@ -95,7 +94,7 @@ export function Assignment() {
     <${Score} answer=${answer} put=${put}>
       <${Button} kind="plain" onClick=${() => change({ put: jobs.map(() => null) })}>Start over<//>
       <${Button} kind="primary" disabled=${!best || answer.loading}
-        onClick=${() => best && change({ put: best.assignment })}>Show the best<//>
+        onClick=${() => best && change({ put: best.assignment })}>Show the optimum<//>
     <//>
     <div class="lab-board">
       ${[null, ...types.keys()].map(
@@ -112,7 +111,7 @@ export function Assignment() {
  * @param {object} props
  * @param {{value: any, of: Speeds | null, loading: boolean}} props.answer
  * @param {(number | null)[]} props.put
- * @param {any} props.children      what can be done about it
+ * @param {any} props.children      buttons beside the title
  */
 function Score({ answer, put, children }) {
   const { value, of, loading } = answer;
@@ -127,16 +126,16 @@ function Score({ answer, put, children }) {
   }));
   const verdict =
     !yours || yours.problem ? ""
-      : part >= 1 - 1e-9 ? "This is the best there is."
-      : !all ? "Somebody waits still."
-      : `There is a better one: ${number(most - yours.total)} more in sum.`;
+      : part >= 1 - 1e-9 ? "This is the optimum."
+      : !all ? "A job is still waiting."
+      : `There is a better assignment: ${number(most - yours.total)} more in total.`;
   return html`<${Card} title="Your score" actions=${children}>
     <div class="lab-stats" data-test="score" aria-busy=${loading}>
       <${Stat} label="Yours" value=${yours ? `${number(yours.total)}/s` : "–"}
-        note="samples a second in sum"
+        note="samples a second in total"
         />
-      <${Stat} label="The best" value=${`${number(most)}/s`} note="that can be had" />
-      <${Stat} label="Score" value=${yours?.problem ? "–" : share(part)} note="of the best" />
+      <${Stat} label="Optimum" value=${`${number(most)}/s`} note="samples a second in total" />
+      <${Stat} label="Score" value=${yours?.problem ? "–" : share(part)} note="of the optimum" />
     </div>
     ${yours && !yours.problem &&
     html`<${Bar} most=${most} text=${`Your ${number(yours.total)} of ${number(most)}`} parts=${parts} />`}
@@ -147,7 +146,7 @@ function Score({ answer, put, children }) {
 }
 
 /**
- * A type of GPU with the jobs on it; or, with place null, those that wait.
+ * A type of GPU with the jobs on it; or, with place null, the waiting jobs.
  *
  * @param {object} props
  * @param {Setup} props.setup

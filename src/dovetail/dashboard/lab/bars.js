@@ -1,6 +1,6 @@
-/** Bars that lie: lengths to compare at a glance, with the figures beside them. */
+/** Horizontal bars, with figures beside them. */
 
-import { html } from "../parts.js";
+import { html } from "../components.js";
 
 /**
  * @typedef {object} Part
@@ -15,7 +15,7 @@ import { html } from "../parts.js";
  * @param {object} props
  * @param {Part[]} props.parts
  * @param {number} props.most     the value of the full length
- * @param {string} props.text     the same for those who do not see it
+ * @param {string} props.text     the same for screen readers
  * @param {number} [props.line]   a value to compare with, drawn across
  */
 export function Bar({ parts, most, text, line }) {

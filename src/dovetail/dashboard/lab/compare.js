@@ -1,8 +1,8 @@
-/** Policy comparison: the same jobs under several policies; one question for each, a row for each answer. */
+/** Policy comparison: the same jobs under several policies; one request and one row per policy. */
 
 import { get } from "../api.js";
 import { duration, number } from "../format.js";
-import { Button, Card, Field, Select, html, useEffect, useLoaded, useRef, useState } from "../parts.js";
+import { Button, Card, Field, Select, html, useEffect, useLoaded, useRef, useState } from "../components.js";
 import { NumberInput, PolicyChoice, policyInWords, usePolicies, valueOf } from "./inputs.js";
 import { Lines } from "./lines.js";
 import { FOUR } from "./queue.js";
@@ -130,7 +130,7 @@ export function Compare() {
   useEffect(() => () => void (current.current.on = false), []);
   const together = keys.join("\n");
   useEffect(() => {
-    // Four jobs take no time; a trace is run when one comes or takes it up, and after changes by the button.
+    // Four jobs take no time. A trace is run when the tool opens or a trial is chosen; after changes, by the button.
     if (setup.source === "four" || eager.current) start();
     else stop();
     eager.current = false;
@@ -145,9 +145,9 @@ export function Compare() {
   const time = setup.source === "four" ? (/** @type {number | null} */ s) => `${number(s)} s` : duration;
   return html`<${Tool}
     title="Policy comparison"
-    about="The same jobs, once under each policy. No policy is best at everything: look for the one that
-      wins in the column you care about, and for what it pays in the others. The curves show all
-      users at once: the further left, the sooner."
+    about="The same jobs, once under each policy. No policy is best at everything: look for the policy
+      that is best in the column you care about, and at its figures in the other columns. The curves show
+      the share of jobs that are done within a time: further left is sooner."
     trials=${trials((part) => {
       eager.current = true;
       change(part);
@@ -160,7 +160,7 @@ export function Compare() {
             onChange=${(/** @type {string} */ source) =>
               change({ source, cluster: suggested(traces.value, source) })} />
           ${setup.source !== "four" &&
-          html`<${Field} label="First so many"><${NumberInput} label="First so many" value=${setup.head}
+          html`<${Field} label="First N jobs"><${NumberInput} label="First N jobs" value=${setup.head}
             min=${1} max=${20000} step=${1}
                 onChange=${(/** @type {number} */ head) => change({ head })} /><//>
               <${Field} label="Cluster"><input class="lab-cluster" value=${setup.cluster} spellcheck="false"
@@ -185,9 +185,9 @@ export function Compare() {
     <//>
     ${done.length > 0 &&
     html`<div class="lab-two">
-      <${Card} title="Who is done by when"><${Distribution} done=${done} four=${setup.source === "four"}
+      <${Card} title="Completion times"><${Distribution} done=${done} four=${setup.source === "four"}
         time=${time} /><//>
-      <${Card} title="Jobs that wait"><${Waiting} done=${done} time=${time} /><//>
+      <${Card} title="Waiting jobs"><${Waiting} done=${done} time=${time} /><//>
     </div>`}
   <//>`;
 }
@@ -201,16 +201,16 @@ function trials(change) {
     {
       label: "Four jobs",
       notice:
-        "Least remaining time wins the mean, priority the makespan; the direction of the numbers makes " +
-        "43.5 or 34 of it.",
+        "srtf has the lowest mean, priority the lowest makespan. The mean of priority is 43.5 s if a higher " +
+        "number goes first, and 34 s if a smaller number goes first.",
       set: () => change({ ...DEFAULT }),
     },
     {
       label: "A real trace",
       notice:
-        "The first 2,000 jobs of Microsoft's Philly cluster. First come, first served keeps half of them " +
-        "for days; Tiresias, which knows nothing of their lengths, has half of them done in minutes. " +
-        "What does it pay?",
+        "The first 2,000 jobs of Microsoft's Philly cluster. Under fifo half of them take days. " +
+        "Tiresias does not know how long they take; under it half of them take only minutes. " +
+        "Compare the other columns.",
       set: () => change({ source: "philly", head: 2000, cluster: "52x8", entries: BLIND }),
     },
   ];
@@ -246,7 +246,7 @@ function suggested(traces, name) {
  */
 function aboutSource(traces, chosen) {
   if (chosen === "four") {
-    return "Two jobs at once for 30 s and 10 s, one of 25 s a second later, one of 40 s at 4 s; a GPU each.";
+    return "Each job asks for one GPU: two arrive at 0 s and take 30 s and 10 s, one at 1 s (25 s), one at 4 s (40 s).";
   }
   const trace = traces?.items.find((/** @type {any} */ one) => one.name === chosen);
   const written = "A cluster is written as nodes x GPUs, such as 8x8 or 4x8:V100,4x4:K80.";
@@ -259,23 +259,24 @@ function aboutSource(traces, chosen) {
  * @property {string} title
  * @property {"low" | "high" | null} best
  * @property {string} [hide]
- * @property {boolean} [many]    senseless for a few jobs
+ * @property {boolean} [many]    not shown for the four jobs
  */
 
 /** @type {Column[]} */
 const COLUMNS = [
   { key: "jct_mean", title: "Mean completion", best: "low" },
-  { key: "jct_p50", title: "Half within", best: "low", hide: "phone-hide", many: true },
-  { key: "jct_p99", title: "99 % within", best: "low", hide: "phone-hide", many: true },
+  { key: "jct_p50", title: "p50 completion", best: "low", hide: "phone-hide", many: true },
+  { key: "jct_p99", title: "p99 completion", best: "low", hide: "phone-hide", many: true },
   { key: "wait_mean", title: "Mean wait", best: "low", hide: "phone-hide" },
+  { key: "first_start_mean", title: "Mean first start", best: "low", hide: "phone-hide" },
   { key: "makespan", title: "Makespan", best: "low" },
   { key: "utilization", title: "In use", best: "high", hide: "phone-hide" },
-  { key: "preemptions", title: "Stops", best: null, hide: "phone-hide" },
+  { key: "preemptions", title: "Preemptions", best: null, hide: "phone-hide" },
 ];
 
 /** @typedef {{name: string, i: number, result: Result | undefined}} Row */
 
-/** Not by colour alone. */
+/** Marks the best value, not by colour alone. */
 function Star() {
   return html`<span class="star" title="best" aria-hidden="true">★</span>
     <span class="visually-hidden">best: </span>`;
@@ -310,7 +311,7 @@ function Outcomes({ rows, columns, time, onRemove }) {
           ${rows.map(
             ({ name, i, result }) => html`<tr key=${`${i} ${name}`} aria-busy=${result?.state === "runs"}
               style=${{ "--bar": `var(--t${i % 12})` }}>
-              <th scope="row"><span class="lab-who"><span class="lab-dot"></span>${name}</span></th>
+              <th scope="row"><span class="lab-name"><span class="lab-dot"></span>${name}</span></th>
               ${result?.state === "done"
                 ? columns.map((column) => {
                     const value = result.value.metrics[column.key];
@@ -334,15 +335,15 @@ function Outcomes({ rows, columns, time, onRemove }) {
 
 /** @param {Result | undefined} result */
 function stateOf(result) {
-  if (!result) return "not asked yet";
-  if (result.state === "waits") return "waits its turn…";
-  if (result.state === "runs") return "runs…";
+  if (!result) return "not run yet";
+  if (result.state === "waits") return "queued…";
+  if (result.state === "runs") return "running…";
   const message = result.error instanceof Error ? result.error.message : String(result.error);
   return html`<span class="lab-failed">${message}</span>`;
 }
 
 /**
- * The best value of a column, if it tells anybody apart.
+ * The best value of a column, if the values differ.
  *
  * @param {Row[]} rows
  * @param {{key: string, best: "low" | "high" | null}} column
@@ -404,14 +405,14 @@ function Distribution({ done, four, time }) {
  */
 function Waiting({ done, time }) {
   const lines = done.map(({ name, i, result }) => {
-    /** @type {[number, number, number][]} time, GPUs in use, jobs that wait */
+    /** @type {[number, number, number][]} time, GPUs in use, waiting jobs */
     const series = result?.value.series ?? [];
     const points = series.map(([at, , waiting]) => /** @type {[number, number]} */ ([at, waiting]));
     return { label: name, points, colour: i, step: true };
   });
   const most = lines.map((line) => `${line.label} ${number(Math.max(0, ...line.points.map(([, n]) => n)))}`);
-  return html`<${Lines} title="Jobs that wait, over time" lines=${lines}
+  return html`<${Lines} title="Waiting jobs over time" lines=${lines}
     x=${{ label: "time", write: time, min: 0, clock: true }}
-    y=${{ label: "jobs that wait", min: 0, whole: true, write: (/** @type {number} */ v) => number(v) }}
+    y=${{ label: "waiting jobs", min: 0, whole: true, write: (/** @type {number} */ v) => number(v) }}
     text=${`Most at once: ${most.join(", ")}.`} />`;
 }

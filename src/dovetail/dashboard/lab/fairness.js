@@ -1,7 +1,7 @@
-/** Fairness against throughput: a slider between the two, and what each job has of it. */
+/** Fairness against throughput: a slider between the two, and what each job gets. */
 
 import { number } from "../format.js";
-import { Card, Select, Slider, Stat, html } from "../parts.js";
+import { Card, Select, Slider, Stat, html } from "../components.js";
 import { Bar } from "./bars.js";
 import { Lines } from "./lines.js";
 import { numberIn, share, useAnswer, useSetup } from "./setup.js";
@@ -36,34 +36,34 @@ function write(setup) {
 export function Fairness() {
   const [setup, change] = useSetup("fairness", read, write);
   const { types, jobs, weight, sizes } = setup;
-  // All of the way at once: the slider then moves without a question.
+  // All points are loaded at once, so that moving the slider sends no request.
   const answer = useAnswer("/lab/frontier", { types, jobs, sizes, weights: WEIGHTS });
   const point = answer.value?.points[Math.round(weight / STEP)];
   return html`<${Tool}
     title="Fairness against throughput"
-    about="Everything for whoever makes most of it, or the same for all? A job's fair share is what it
-      would do with an equal mix of all GPUs; 1 means that it gets just that. Move the slider and
-      watch what fairness costs in sum, and what throughput costs the one who loses."
+    about="All GPUs for the jobs that use them best, or equal shares for all? A job's fair share is its
+      throughput with an equal mix of all GPUs; 1 means exactly that. Move the slider and see what
+      fairness costs in total throughput, and what throughput costs the worst-off job."
     trials=${[
       {
         label: "All for throughput",
         notice:
-          "A takes both V100 (160), B is left with the K80 (100): 260 in sum, but B has only 0.83 of " +
+          "A gets both V100 (160), B both K80 (100): 260 in total, but B has only 0.83 of " +
           "its fair share.",
         set: () => change({ ...PAIR, sizes: "fixed", weight: 0 }),
       },
       {
         label: "All for fairness",
         notice:
-          "One of each to both: 90 + 120 = 210. Nobody is below 1, and a fifth of the throughput is " +
-          "gone.",
+          "Each job gets one GPU of each type: 90 + 120 = 210. No job is below 1, and a fifth of the throughput is " +
+          "lost.",
         set: () => change({ ...PAIR, sizes: "fixed", weight: 100 }),
       },
       {
         label: "Sizes may vary",
         notice:
-          "If a job may hold more or fewer GPUs than two, both get 1.21 and 253.6 in sum: fairness was " +
-          "not what was dear.",
+          "If a job may hold more or fewer GPUs than two, both get 1.21, and the total is 253.6: the fixed " +
+          "sizes were the cost, not fairness.",
         set: () => change({ ...PAIR, sizes: "flexible", weight: 100 }),
       },
       {
@@ -73,9 +73,9 @@ export function Fairness() {
       },
     ]}
   >
-    <${Card} title="Between the two">
+    <${Card} title="Throughput or fairness">
       <div class="lab-form">
-        <${Slider} label="How much fairness counts" value=${weight} min=${0} max=${100} step=${STEP}
+        <${Slider} label="Weight of fairness" value=${weight} min=${0} max=${100} step=${STEP}
           format=${(/** @type {number} */ v) => `${v} %`}
           onChange=${(/** @type {number} */ value) => change({ weight: value })} />
         <div class="lab-ends muted"
@@ -87,12 +87,12 @@ export function Fairness() {
       <${Pending} busy=${answer.loading} />
     <//>
     <div class="lab-two">
-      <${Card} title="What can be had">${point && html`<${Frontier} points=${answer.value.points}
+      <${Card} title="Possible trade-offs">${point && html`<${Frontier} points=${answer.value.points}
         point=${point} />`}<//>
-      <${Card} title="What each job has">${point && html`<${Each} point=${point} all=${answer.value.points}
+      <${Card} title="What each job gets">${point && html`<${Each} point=${point} all=${answer.value.points}
         of=${/** @type {any} */ (answer.of)} />`}<//>
     </div>
-    <${Card} title="The jobs and the GPUs">
+    <${Card} title="Jobs and GPUs">
       <div class="lab-form">
         <${Select} label="A job holds" value=${sizes}
           options=${[["fixed", "as many GPUs as it asks for"], ["flexible", "any number of GPUs"]]}
@@ -121,14 +121,14 @@ function Figures({ point, most, of }) {
   const least = Math.min(...point.normalised);
   const alike = Math.max(...point.normalised) - least < 0.005;
   return html`<div class="lab-stats" data-test="fairness">
-    <${Stat} label="In sum" value=${`${number(point.total)}/s`}
+    <${Stat} label="Total" value=${`${number(point.total)}/s`}
       note=${point.throughput.map((value) => number(value)).join(" + ")} />
-    <${Stat} label="Worst off" value=${`${number(point.least)} ×`} note="of a fair share" />
+    <${Stat} label="Smallest share" value=${`${number(point.least)} ×`} note="of a fair share" />
     <${Stat} label="Price of fairness" value=${share(Math.max(0, lost))}
-      note=${`of the ${number(most)} that could be had`} />
-    <${Stat} label="Worst off is"
-      value=${alike ? "nobody" : of.jobs[point.normalised.indexOf(least)]?.name ?? "–"}
-      note=${alike ? "all are equally well off" : "the job that has least"} />
+      note=${`of the highest total, ${number(most)}`} />
+    <${Stat} label="Worst-off job"
+      value=${alike ? "no job" : of.jobs[point.normalised.indexOf(least)]?.name ?? "–"}
+      note=${alike ? "all have the same share" : "the job with the smallest share"} />
   </div>`;
 }
 
@@ -144,13 +144,13 @@ function Frontier({ points, point }) {
   const [left, right] = [line[0][0], line[line.length - 1][0]];
   const write = (/** @type {number} */ value) => number(value);
   const text =
-    `From ${number(most)} in sum with the worst off at ${number(left)}, ` +
-    `to ${number(least)} in sum with the worst off at ${number(right)}; ` +
+    `From a total of ${number(most)} with a smallest share of ${number(left)}, ` +
+    `to a total of ${number(least)} with a smallest share of ${number(right)}; ` +
     `now ${number(point.total)} and ${number(point.least)}.`;
-  return html`<${Lines} title="Sum against the worst-off share"
-    lines=${[{ label: "what can be had", points: line, dots: true, colour: 0 }]}
-    x=${{ label: "worst-off share (1 is fair)", min: Math.max(0, left - 0.1), max: right + 0.1, write }}
-    y=${{ label: "in sum", min: Math.max(0, least - 0.15 * most), max: most * 1.08, write }}
+  return html`<${Lines} title="Total throughput against the smallest share"
+    lines=${[{ label: "possible", points: line, dots: true, colour: 0 }]}
+    x=${{ label: "smallest share (1 is fair)", min: Math.max(0, left - 0.1), max: right + 0.1, write }}
+    y=${{ label: "total", min: Math.max(0, least - 0.15 * most), max: most * 1.08, write }}
     mark=${{ x: point.least, y: point.total, label: `${number(point.total)}/s, ${number(point.least)} ×` }}
     text=${text} />`;
 }

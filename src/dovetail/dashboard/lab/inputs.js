@@ -1,13 +1,13 @@
 /** Inputs that several tools use: a number that may be half typed, and a policy with its options. */
 
 import { get } from "../api.js";
-import { Field, Select, html, useEffect, useState } from "../parts.js";
+import { Field, Select, html, useEffect, useState } from "../components.js";
 
 /**
  * A number in a field. What is typed stays as it is typed; only numbers in range are passed on.
  *
  * @param {object} props
- * @param {string} props.label          read out; shown by whoever places the field
+ * @param {string} props.label          for screen readers; the caller shows a visible label
  * @param {number} props.value
  * @param {(value: number) => void} props.onChange
  * @param {number} [props.min]
@@ -64,7 +64,7 @@ export function NumberInput({ label, value, onChange, min = 0, max = 1e9, step =
  */
 /** @typedef {Record<string, any>} Options */
 
-const FEW = 5; // options that are shown without being asked for
+const FEW = 5; // up to this many options are shown at once
 
 /** @type {Promise<Policy[]> | null} */
 let policies = null;
@@ -92,7 +92,7 @@ export function usePolicies() {
 }
 
 /**
- * A policy by name, and those of its options that differ from what it would do anyway.
+ * A policy by name, and those of its options that differ from the defaults.
  *
  * @param {object} props
  * @param {Policy[] | null} props.policies
@@ -139,7 +139,7 @@ export function PolicyChoice({ policies, policy, options, onChange, label = "Pol
 }
 
 /**
- * Words between backticks, as a paper's reader knows them.
+ * Words between backticks are shown as code.
  *
  * @param {string} text
  */
@@ -191,7 +191,7 @@ function isNumber(option) {
 }
 
 /**
- * A number, or text as it would be written for the command line; nothing typed is the default.
+ * A number, or text as it would be written for the command line; an empty field is the default.
  *
  * @param {{option: Option, value: any, onChange: (value: any) => void, id?: string}} props
  */

@@ -1,11 +1,11 @@
 /**
- * Lines over numbers: shares of jobs by completion time, a frontier. chart.js draws what happens over days
- * on the clock; here both axes are plain numbers, the one below may be logarithmic, and lines differ by
- * dashes too.
+ * Lines over numbers: shares of jobs by completion time, a frontier. chart.js draws values
+ * over dates; here both axes are plain numbers, the x axis may be logarithmic, and lines also differ by
+ * dashes.
  */
 
 import { ticks, useWidth } from "../gantt.js";
-import { html } from "../parts.js";
+import { html } from "../components.js";
 
 /**
  * @typedef {object} Line
@@ -22,7 +22,7 @@ import { html } from "../parts.js";
  * @property {number} [min]
  * @property {number} [max]
  * @property {boolean} [log]
- * @property {boolean} [clock]     seconds: written where a clock or a calendar is round
+ * @property {boolean} [clock]     seconds: ticks at round minutes, hours and days
  * @property {boolean} [whole]     only whole numbers are written
  */
 
@@ -39,7 +39,7 @@ const ABOVE = 10;
  * @param {Axis} props.y
  * @param {{x: number, y: number, label: string} | null} [props.mark]   one point to look at
  * @param {number} [props.height]
- * @param {string} props.text      the same for those who do not see it
+ * @param {string} props.text      the same for screen readers
  */
 export function Lines({ title, lines, x, y, mark = null, height = 260, text }) {
   const [ref, width] = useWidth(600);
@@ -139,7 +139,7 @@ function between(low, high, most, { clock }) {
     Number((first + i * step).toPrecision(12)));
 }
 
-// On the clock, powers of ten are no round numbers: these are.
+// Powers of ten are not round times; these are.
 const ROUND = [1, 10, MINUTE, 10 * MINUTE, HOUR, 6 * HOUR, DAY, 7 * DAY, 28 * DAY, 280 * DAY];
 
 /**

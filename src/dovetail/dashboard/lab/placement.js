@@ -1,7 +1,7 @@
-/** Placement calculator: how much of a step goes into sending gradients, by what joins the GPUs. */
+/** Placement calculator: how much of a step goes into sending gradients, by the link between the GPUs. */
 
 import { number } from "../format.js";
-import { Card, Field, Select, Slider, html } from "../parts.js";
+import { Card, Field, Select, Slider, html } from "../components.js";
 import { Bar } from "./bars.js";
 import { NumberInput } from "./inputs.js";
 import { numberIn, share, useAnswer, useSetup } from "./setup.js";
@@ -67,34 +67,34 @@ export function Placement() {
   const set = (compute, size, more = {}) => () => change({ ...DEFAULT, compute, size, ...more });
   return html`<${Tool}
     title="Placement calculator"
-    about="GPUs that train one model together compute, then send each other their gradients, step after
-      step. Within a node that goes over NVLink, between nodes over InfiniBand or Ethernet. Whether a
-      job must be kept together depends on how long it computes for how much it sends."
+    about="In each step, the GPUs of a job compute and then send each other their gradients: over NVLink
+      within a node, over InfiniBand or Ethernet between nodes. Whether a job should stay on one node
+      depends on its compute time and on the size of its gradients."
     trials=${[
       {
         label: "100 ms, 1 GB",
         notice:
-          "The same step takes 101.7 ms over NVLink and 200 ms over Ethernet: spread out, half of the " +
-          "GPUs is wasted.",
+          "The same step takes 101.7 ms over NVLink and 200 ms over Ethernet: over Ethernet " +
+          "the GPUs are idle half of the time.",
         set: set(100, 1),
       },
       {
         label: "500 ms, 0.5 GB",
         notice:
-          "Much computing, little to send: Ethernet costs a tenth. Such a job may be spread to fill " +
-          "holes.",
+          "Much computing, little to send: Ethernet costs a tenth. Such a job may be spread over " +
+          "nodes.",
         set: set(500, 0.5),
       },
       {
         label: "200 ms, 0.5 GB",
-        notice: "Over Ethernet it is about a quarter slower than over NVLink: worth a short wait.",
+        notice: "Over Ethernet it is about a quarter slower than over NVLink: a short wait for one node is worth it.",
         set: set(200, 0.5),
       },
       {
         label: "A ring of 4",
         notice:
-          "A real all-reduce sends 2(n-1)/n times the gradients: half as much again for 4 GPUs, twice " +
-          "for very many.",
+          "A real all-reduce sends 2(n-1)/n times the gradients: 1.5 times for 4 GPUs, almost " +
+          "twice for very many.",
         set: set(100, 1, { pattern: "ring", gpus: 4 }),
       },
     ]}
@@ -109,7 +109,7 @@ export function Placement() {
             format=${(/** @type {number} */ v) => `${number(v)} GB`}
             onChange=${(/** @type {number} */ size) => change({ size })} />
           <${Select} label="How they are sent" value=${setup.pattern}
-            options=${[["one_way", "one way: all of it, once"], ["ring", "ring all-reduce"]]}
+            options=${[["one_way", "one way: all gradients once"], ["ring", "ring all-reduce"]]}
             onChange=${(/** @type {"one_way" | "ring"} */ pattern) => change({ pattern })} />
           ${setup.pattern === "ring" &&
           html`<${Slider} label="GPUs in the ring" value=${setup.gpus} min=${2} max=${64} step=${1}

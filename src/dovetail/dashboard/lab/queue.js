@@ -2,7 +2,7 @@
 
 import { number } from "../format.js";
 import { Gantt } from "../gantt.js";
-import { Button, Card, Field, Select, Stat, html, useEffect, useMemo, useRef, useState } from "../parts.js";
+import { Button, Card, Field, Select, Stat, html, useEffect, useMemo, useRef, useState } from "../components.js";
 import { NumberInput, PolicyChoice, readOptions, usePolicies, writtenOptions } from "./inputs.js";
 import { numberIn, plainName, share, useAnswer, useSetup } from "./setup.js";
 import { Pending, Tool, Trouble } from "./tool.js";
@@ -30,11 +30,11 @@ import { Pending, Tool, Trouble } from "./tool.js";
  * @property {{id: string, submit: number, start: number | null, finish: number | null, jct: number | null,
  *   wait: number | null, preemptions: number}[]} jobs
  * @property {{job: string, start: number, end: number, devices: [string, number][]}[]} stretches
- * @property {{jct_mean: number, makespan: number, wait_mean: number, utilization: number,
+ * @property {{jct_mean: number, makespan: number, wait_mean: number, first_start_mean: number, utilization: number,
  *   preemptions: number}} metrics
  */
 
-const TOLD = 12; // jobs named at a moment
+const TOLD = 12; // jobs that are named, at most
 
 /** @type {Record<string, number>} */
 export const UNITS = { s: 1, min: 60, h: 3600 };
@@ -122,10 +122,10 @@ export function Queue() {
   });
   return html`<${Tool}
     title="Queue simulator"
-    about="Jobs arrive and want GPUs; there are not enough for all at once. The policy decides who goes
-      first. Change the jobs, the policy or the number of GPUs: the real scheduler works the schedule
-      out at once. Completion time is what a user feels: from asking to being done. Makespan is what
-      an operator feels: when the last job is done."
+    about="Jobs arrive and ask for GPUs. There are not enough GPUs for all jobs at once. The policy decides
+      which job goes first. Change the jobs, the policy or the number of GPUs: the real scheduler computes
+      the schedule at once. Completion time is the time from arrival to finish. Makespan is the time from
+      the first arrival to the last finish."
     trials=${trials(change)}
   >
     <div class="lab-split">
@@ -164,35 +164,35 @@ function trials(change) {
   return [
     {
       label: "First come, first served",
-      notice: "Job 3 waits for 26 s behind jobs that came before it; at the end one GPU idles for 35 s.",
+      notice: "Job 3 waits 26 s for jobs that arrived before it. At the end one GPU is idle for 35 s.",
       set: () => change({ ...DEFAULT }),
     },
     {
       label: "Least remaining time first",
       notice:
-        "Job 0 is put aside as soon as the shorter job 2 comes. The mean falls to 34: the least " +
-        "possible here.",
+        "Job 0 is preempted as soon as the shorter job 2 arrives. The mean falls to 34 s, the " +
+        "lowest possible here.",
       set: () => change({ ...DEFAULT, policy: "srtf" }),
     },
     {
       label: "By priority",
       notice:
-        "The important jobs 0 and 3 never wait, the mean is the worst of all, and yet everything is " +
-        "done soonest.",
+        "Jobs 0 and 3 have the highest priority and never wait. The mean is the highest of all policies, " +
+        "but the makespan is the lowest.",
       set: () => change({ ...DEFAULT, policy: "priority" }),
     },
     {
       label: "Five researchers, 8 GPUs",
       notice:
-        "Eve's 15 minutes wait behind Dave, though a GPU is free. Set the discipline to skip: she " +
+        "Eve's job of 15 minutes waits behind Dave's, though a GPU is free. Set discipline to skip: it " +
         "starts at once.",
       set: () => change({ ...DEFAULT, jobs: RESEARCHERS, gpus: 8, unit: "h" }),
     },
     {
       label: "Backfilling",
       notice:
-        "Short B slips in front of H because it is gone before H could start; long C may not. H starts " +
-        "at 10 h all the same.",
+        "Short job B starts before H, because B ends before H could start. Long job C must wait. H still " +
+        "starts at 10 h.",
       set: () => change({ ...DEFAULT, jobs: BLOCKED, gpus: 8, unit: "h", policy: "backfill" }),
     },
   ];
@@ -225,7 +225,7 @@ function JobTable({ jobs, unit, onChange }) {
           <th scope="col">Job</th>
           <th scope="col">Arrives</th>
           <th scope="col">GPUs</th>
-          <th scope="col">Takes</th>
+          <th scope="col">Duration</th>
           <th scope="col">Priority</th>
           <td></td>
         </tr>
@@ -258,7 +258,7 @@ function JobTable({ jobs, unit, onChange }) {
 /**
  * @param {string} name
  * @param {Job[]} jobs
- * @param {number} at  whose name it is to be
+ * @param {number} at  index of the job
  */
 function unused(name, jobs, at) {
   const taken = new Set(jobs.filter((_, i) => i !== at).map((job) => job.id));
@@ -303,11 +303,12 @@ function Outcome({ answer, scale, unit, rows, onRows }) {
   const row = Math.max(16, Math.min(38, 420 / picture.rows.length));
   return html`
     <div class="lab-stats" data-test="queue-figures" aria-busy=${loading}>
-      <${Stat} label="Mean completion" value=${time(metrics.jct_mean)} note="from asking to done" />
-      <${Stat} label="Makespan" value=${time(metrics.makespan)} note="until the last is done" />
-      <${Stat} label="Mean wait" value=${time(metrics.wait_mean)} note="until the first start" />
-      <${Stat} label="GPUs in use" value=${share(metrics.utilization)} note="of the time there were" />
-      <${Stat} label="Put aside" value=${number(metrics.preemptions)} note="times a job was stopped" />
+      <${Stat} label="Mean completion" value=${time(metrics.jct_mean)} note="from arrival to finish" />
+      <${Stat} label="Makespan" value=${time(metrics.makespan)} note="first arrival to last finish" />
+      <${Stat} label="Mean wait" value=${time(metrics.wait_mean)} note="eligible and not running" />
+      <${Stat} label="Mean first start" value=${time(metrics.first_start_mean)} note="from arrival" />
+      <${Stat} label="GPUs in use" value=${share(metrics.utilization)} note="of the available time" />
+      <${Stat} label="Preemptions" value=${number(metrics.preemptions)} note="of running jobs" />
     </div>
     <${Card} title="Schedule"
       actions=${html`<${Select} label="A row for each" value=${rows}
@@ -343,7 +344,7 @@ function byDevice(value, gpus, scale) {
   const bars = [];
   for (const one of value.stretches) {
     const [start, end] = [one.start / scale, one.end / scale];
-    const rows = one.devices.map(([, index]) => index).sort((a, b) => a - b); // there is but one node
+    const rows = one.devices.map(([, index]) => index).sort((a, b) => a - b); // there is only one node
     for (const [row, span] of runs(rows)) {
       bars.push({ row, span, start, end, label: one.job, colour: colours.get(one.job) });
     }
@@ -398,7 +399,7 @@ function coloursOf(value) {
 }
 
 /**
- * Time that goes on by itself, by steps from event to event, or under the finger.
+ * The time that is shown: it plays, steps from event to event, or follows the slider.
  *
  * @param {number} until
  * @param {number[]} moments
@@ -478,7 +479,7 @@ function Controls({ player, until, time }) {
 }
 
 /**
- * Who runs, waits and is done at one moment.
+ * The jobs that run, wait and are done at one time.
  *
  * @param {{value: Answer, at: number, playing: boolean, time: (seconds: number) => string}} props
  */
@@ -490,7 +491,7 @@ function Moment({ value, at, playing, time }) {
   const waiting = here.filter((job) => !running.has(job.id) && !done.includes(job));
   const names = (/** @type {Answer["jobs"]} */ jobs) => {
     const more = jobs.length > TOLD ? ` and ${jobs.length - TOLD} more` : "";
-    return (jobs.slice(0, TOLD).map((job) => job.id).join(", ") || "nobody") + more;
+    return (jobs.slice(0, TOLD).map((job) => job.id).join(", ") || "none") + more;
   };
   return html`<dl class="lab-moment" aria-live=${playing ? "off" : "polite"} aria-label=${`At ${time(at)}`}>
     <div><dt>Running</dt><dd>${names(here.filter((job) => running.has(job.id)))}</dd></div>
@@ -504,10 +505,10 @@ function Moment({ value, at, playing, time }) {
  */
 function JobOutcomes({ value, time }) {
   const dash = (/** @type {number | null} */ seconds) => (seconds === null ? "–" : time(seconds));
-  const titles = ["Job", "Start", "Finish", "Completion", "Wait", "Stopped"];
+  const titles = ["Job", "Start", "Finish", "Completion", "Wait", "Preemptions"];
   return html`<details class="lab-details">
-    <summary>What became of each job</summary>
-    <div class="lab-wide" tabindex="0" role="region" aria-label="What became of each job">
+    <summary>Results of each job</summary>
+    <div class="lab-wide" tabindex="0" role="region" aria-label="Results of each job">
       <table class="lab-figures">
         <thead><tr>${titles.map((title) => html`<th scope="col">${title}</th>`)}</tr></thead>
         <tbody>

@@ -1,7 +1,7 @@
-/** Throughput sensitivity: who should get which type of GPU, if some gain more by a fast one than others? */
+/** Throughput sensitivity: which job should get which GPU type, if a fast GPU speeds up some jobs more than others? */
 
 import { number } from "../format.js";
-import { Card, Stat, html } from "../parts.js";
+import { Card, Stat, html } from "../components.js";
 import { Bar } from "./bars.js";
 import { share, useAnswer, useSetup } from "./setup.js";
 import { SpeedTable, THREE, TWO, readSpeeds, writtenSpeeds } from "./speeds.js";
@@ -14,36 +14,34 @@ const KINDS = 6; // where the colours of types begin; those of jobs begin at 0
 /** The tool. */
 export function Sensitivity() {
   const [speeds, change] = useSetup("sensitivity", (query) => readSpeeds(query, THREE), writtenSpeeds);
-  // One question for both: with one GPU a job, the largest sum is always had by whole jobs on whole GPUs,
-  // so the best assignment, which comes with every answer, is also the best split of time.
+  // One request for both: with one GPU per job, whole jobs on whole GPUs always reach the largest sum. So the
+  // best assignment, which comes with every answer, is also the best split of time.
   const answer = useAnswer("/lab/throughput", { ...speeds, objective: "max-min" });
   const of = /** @type {Speeds | null} */ (answer.of);
   return html`<${Tool}
     title="Throughput sensitivity"
-    about="A new GPU makes one job eight times as fast and another hardly faster at all. Move the sliders:
-      how many samples a second each job does on each type. The most in sum gives the fast GPU to
-      whoever gains most by it; max-min shares time so that the one who is worst off is as well off
-      as can be."
+    about="A new GPU makes one job eight times as fast and another hardly faster. The sliders set the samples a
+      second of each job on each type. Max-sum gives the fast GPU to the jobs that gain most; max-min
+      shares time so that the worst-off job gets as much as possible."
     trials=${[
       {
         label: "Three jobs",
         notice:
-          "A gets the V100 (it is 8 times as fast there), B is content with an old K80. 185 in sum; " +
-          "nobody could find more.",
+          "A gets the V100, where it is 8 times as fast. B loses little on the old K80. The total is 185, " +
+          "the maximum.",
         set: () => change(THREE),
       },
       {
         label: "Two jobs, two GPUs",
         notice:
-          "The Transformer on the V100 and ResNet on the K80 make 130; the other way round it would be " +
-          "80.",
+          "The Transformer on the V100 and ResNet on the K80 make 130 in total; the other way " +
+          "round it would be 80.",
         set: () => change(TWO),
       },
       {
         label: "All alike",
         notice:
-          "When every job gains the same, types do not matter to the sum: then it is all the same who " +
-          "gets what.",
+          "When every job gains the same, every assignment has the same total.",
         set: () => change({ ...THREE, jobs: THREE.jobs.map((job) => ({ ...job, speeds: [20, 40, 80] })) }),
       },
     ]}
@@ -54,11 +52,12 @@ export function Sensitivity() {
         <${Trouble} error=${answer.error} />
         ${answer.value && of
           ? html`
-              <${Split} title="Most in sum" of=${of} test="max-sum" total=${answer.value.optimum.total}
+              <${Split} title="Max-sum: highest total throughput" of=${of} test="max-sum"
+                total=${answer.value.optimum.total}
                 shares=${of.jobs.map((_, i) =>
                   of.types.map((_, k) => (answer.value.optimum.assignment[i] === k ? 1 : 0)))}
                 equal=${answer.value.equal_share} />
-              <${Split} title="Max-min: the worst off as well off as can be" of=${of} test="max-min"
+              <${Split} title="Max-min: best for the worst-off job" of=${of} test="max-min"
                 total=${answer.value.total} shares=${answer.value.shares} equal=${answer.value.equal_share} />
             `
           : ""}
@@ -69,14 +68,14 @@ export function Sensitivity() {
 }
 
 /**
- * Who has what for how much of the time, and what that makes.
+ * Each job's share of time on each GPU type, and the throughput that follows.
  *
  * @param {object} props
  * @param {string} props.title
  * @param {string} props.test
  * @param {Speeds} props.of
  * @param {number[][]} props.shares
- * @param {number[]} props.equal     what each would do with an equal share of everything
+ * @param {number[]} props.equal     throughput of each job with an equal share of all GPUs
  * @param {number} props.total
  */
 function Split({ title, test, of, shares, equal, total }) {
@@ -84,9 +83,9 @@ function Split({ title, test, of, shares, equal, total }) {
   const against = made.map((value, i) => (equal[i] > 0 ? value / equal[i] : 0));
   return html`<${Card} title=${title}>
     <div class="lab-stats" data-test=${test}>
-      <${Stat} label="In sum" value=${`${number(total)}/s`} note="samples a second" />
-      <${Stat} label="The worst off" value=${`${number(Math.min(...against), 2)} ×`}
-        note="of an equal share of all" />
+      <${Stat} label="Total" value=${`${number(total)}/s`} note="samples a second" />
+      <${Stat} label="Worst-off job" value=${`${number(Math.min(...against), 2)} ×`}
+        note="of its speed on an equal share" />
     </div>
     <ul class="lab-shares">
       ${of.jobs.map((job, i) => {
@@ -109,7 +108,7 @@ function Split({ title, test, of, shares, equal, total }) {
 }
 
 /**
- * 0.6 × 80 + 0.4 × 10 = 52: the effective throughput, as one would work it out.
+ * 0.6 × 80 + 0.4 × 10 = 52: the effective throughput, as a sum.
  *
  * @param {Speeds["jobs"][number]} job
  * @param {Speeds} of
@@ -119,6 +118,6 @@ function Split({ title, test, of, shares, equal, total }) {
 function sum(job, of, shares, made) {
   const terms = of.types.flatMap((type, k) =>
     (shares[k] > 0.0005 ? [`${number(shares[k])} × ${number(job.speeds[k])} (${type.name})`] : []));
-  if (!terms.length) return "gets nothing: somebody else makes more of every GPU there is";
+  if (!terms.length) return "gets no GPU: another job is faster on every type";
   return `${terms.join(" + ")} = ${number(made)}`;
 }

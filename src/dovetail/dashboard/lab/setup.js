@@ -1,14 +1,14 @@
 /**
  * What the tools of the Lab have in common: a set-up that is kept in the address, so that it can be shared,
- * and questions that are put to the plane one after another, never more than one a second.
+ * and requests that are sent to the plane one after another, at most one a second.
  */
 
 import { Problem, post } from "../api.js";
 import { number } from "../format.js";
-import { useEffect, useRef, useState } from "../parts.js";
+import { useEffect, useRef, useState } from "../components.js";
 
 const PACE_MS = 1000;
-const PATIENCE = 40; // times that a busy Lab is asked again
+const PATIENCE = 40; // times that a request to a busy Lab is sent again
 const KEPT = 300; // answers remembered: the same question has the same answer, so sliding back costs nothing
 
 /** @type {Map<string, any>} */
@@ -18,13 +18,13 @@ let line = Promise.resolve();
 let lastAsked = -Infinity;
 
 /**
- * The plane's answer to a question of the Lab; undefined if it was no longer wanted when its turn came.
+ * The plane's answer to a request; undefined if it was no longer wanted when it could be sent.
  *
- * The plane works for one question of a token at a time, so they wait here and not there.
+ * The plane computes one request of a token at a time, so requests wait here and not there.
  *
  * @param {string} path
  * @param {unknown} body
- * @param {{fresh?: boolean, wanted?: () => boolean}} [how]  fresh: what was heard before does not count
+ * @param {{fresh?: boolean, wanted?: () => boolean}} [how]  fresh: do not use a stored answer
  * @returns {Promise<any>}
  */
 export async function asked(path, body, { fresh = false, wanted = () => true } = {}) {
@@ -69,8 +69,8 @@ async function inTurn(path, body, wanted) {
 }
 
 /**
- * The answer to a question that changes as the user moves things. While they move, the last answer stays,
- * together with the question it belongs to: what is drawn always fits together.
+ * The answer to a request that changes as the user changes inputs. Meanwhile the last answer stays,
+ * together with its request, so that the two always agree.
  *
  * @template B
  * @param {string} path
@@ -121,7 +121,7 @@ function query() {
  *
  * @template S
  * @param {string} tool
- * @param {(query: URLSearchParams) => S} read    anything missing or senseless becomes the default
+ * @param {(query: URLSearchParams) => S} read    missing or invalid values become the default
  * @param {(setup: S) => Record<string, string>} write
  * @returns {[S, (part: Partial<S>) => void]}
  */
@@ -157,7 +157,7 @@ export function useSetup(tool, read, write) {
 }
 
 /**
- * A number out of an address: the default if it is none, and never out of its range.
+ * A number from an address: the default if it is not a number, and never out of its range.
  *
  * @param {string | null | undefined} text
  * @param {number} otherwise
@@ -170,7 +170,7 @@ export function numberIn(text, otherwise, least = 0, most = 1e9) {
 }
 
 /**
- * A share with the digit after the point that tells 79.5 from 80.
+ * A share with one decimal digit, as in 79.5.
  *
  * @param {number | null | undefined} share
  */

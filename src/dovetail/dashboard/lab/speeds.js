@@ -1,10 +1,10 @@
 /**
- * Jobs that are not equally fast everywhere: how many GPUs of each type there are, and how many samples a
- * second each job does on one of them. Three tools ask about the same kind of table.
+ * Jobs with different speeds on different GPU types: how many GPUs of each type there are, and how many samples a
+ * second each job does on one of them. Three tools use this table.
  */
 
 import { number } from "../format.js";
-import { Button, Slider, html } from "../parts.js";
+import { Button, Slider, html } from "../components.js";
 import { NumberInput } from "./inputs.js";
 import { numberIn, plainName } from "./setup.js";
 
@@ -14,7 +14,7 @@ import { numberIn, plainName } from "./setup.js";
  * @property {{name: string, gpus: number, speeds: number[]}[]} jobs   speeds of one GPU, by type
  */
 
-/** @type {Speeds} Three jobs of which one gains most by the fast GPU. */
+/** @type {Speeds} Three jobs; A gains most by the fast GPU. */
 export const THREE = {
   types: [
     { name: "K80", count: 2 },
@@ -41,7 +41,7 @@ export const TWO = {
   ],
 };
 
-/** @type {Speeds} Two jobs of two GPUs each: who gets the new ones? */
+/** @type {Speeds} Two jobs of two GPUs each, and GPUs of two types. */
 export const PAIR = {
   types: [
     { name: "V100", count: 2 },
@@ -93,7 +93,7 @@ export function writtenSpeeds({ types, jobs }) {
 }
 
 /**
- * The table as sliders, with what the fastest type gains over the slowest.
+ * The table as sliders, with the speed-up of the fastest type over the slowest.
  *
  * @param {object} props
  * @param {Speeds} props.speeds
@@ -110,7 +110,7 @@ export function SpeedTable({ speeds, onChange, sizes = false }) {
     onChange({ types, jobs: jobs.map((job, i) => (i === at ? { ...job, ...part } : job)) });
   return html`<div class="lab-speeds stack">
     <fieldset class="lab-counts">
-      <legend>GPUs there are</legend>
+      <legend>Number of GPUs</legend>
       ${types.map(
         (type, k) => html`<label class="lab-count">
           <span>${type.name}</span>
@@ -160,7 +160,7 @@ function another({ types, jobs }) {
 }
 
 /**
- * How much faster it goes on the best type than on the worst: 8 times, or 1.4 times.
+ * The speed-up of a job from the slowest type to the fastest: 8 times, or 1.4 times.
  *
  * @param {Speeds["types"]} types
  * @param {Speeds["jobs"][number]} job
@@ -168,7 +168,7 @@ function another({ types, jobs }) {
 function gain(types, job) {
   const slow = job.speeds.indexOf(Math.min(...job.speeds));
   const fast = job.speeds.indexOf(Math.max(...job.speeds));
-  if (slow === fast || job.speeds[slow] === job.speeds[fast]) return "the same everywhere";
+  if (slow === fast || job.speeds[slow] === job.speeds[fast]) return "the same on all types";
   if (job.speeds[slow] <= 0) return `cannot run on ${types[slow].name}`;
   const times = number(job.speeds[fast] / job.speeds[slow]);
   return `${times} times as fast on ${types[fast].name} as ${types[slow].name}`;

@@ -1,12 +1,12 @@
 /** The frame of a tool of the Lab: the question it answers, what to try and what to notice, then the tool. */
 
 import { Problem } from "../api.js";
-import { Button, Note, Page, html, useState } from "../parts.js";
+import { Button, Note, Page, html, useState } from "../components.js";
 
 /**
  * @typedef {object} Trial
  * @property {string} label     on the button that sets it up
- * @property {string} notice    what there is to see then
+ * @property {string} notice    what to look at
  * @property {() => void} set
  */
 
@@ -20,9 +20,9 @@ const CAME = "This set-up came with the address; the buttons load others.";
  * @param {any} props.children
  */
 export function Tool({ title, about, trials = [], children }) {
-  // Without a set-up in the address one sees the first of them.
+  // Without a set-up in the address the first trial is shown.
   const [tried, setTried] = useState(location.hash.includes("?") ? -1 : 0);
-  return html`<${Page} title=${title} actions=${html`<a class="lab-back" href="#/lab">All of the Lab</a>`}>
+  return html`<${Page} title=${title} actions=${html`<a class="lab-back" href="#/lab">All tools</a>`}>
     <div class="lab stack">
       <p class="lab-about">${about}</p>
       ${trials.length > 0 &&
@@ -41,14 +41,14 @@ export function Tool({ title, about, trials = [], children }) {
       </section>`}
       ${children}
       <p class="muted lab-share">
-        The address of this page holds the set-up: send it to somebody and they see the same.
+        The address of this page holds the set-up: share it to show the same set-up.
       </p>
     </div>
   <//>`;
 }
 
 /**
- * What went wrong, in the plane's own words, with each place that it names.
+ * What went wrong, as the plane says it, with each wrong field.
  *
  * @param {{error: unknown}} props
  */
@@ -70,7 +70,7 @@ export function Trouble({ error }) {
  *
  * @param {{busy: boolean, children?: any}} props
  */
-export function Pending({ busy, children = "working it out…" }) {
+export function Pending({ busy, children = "computing…" }) {
   return html`<p class=${busy ? "lab-pending busy" : "lab-pending"}
     role="status">${busy ? children : ""}</p>`;
 }

@@ -1,9 +1,9 @@
-/** What if: the queue of the live cluster, continued as it is and as it might be. */
+/** What if: the live queue, simulated forward without and with a change. */
 
 import { stream } from "../api.js";
 import { duration, number } from "../format.js";
-import { Button, Card, Empty, Field, Note, Select, Table } from "../parts.js";
-import { html, useEffect, useRef, useState } from "../parts.js";
+import { Button, Card, Empty, Field, Note, Select, Table } from "../components.js";
+import { html, useEffect, useRef, useState } from "../components.js";
 import { useSession } from "../session.js";
 import { NumberInput, PolicyChoice, usePolicies } from "./inputs.js";
 import { policyInWords, readOptions, writtenOptions } from "./inputs.js";
@@ -16,7 +16,7 @@ import { Pending, Tool, Trouble } from "./tool.js";
  * @property {Record<string, any>} options
  * @property {number} nodes      to add
  * @property {number} gpus       on each
- * @property {string} type       of those; "" for the commonest there is
+ * @property {string} type       of the added GPUs; "" for the most common type
  * @property {string} from       a type to replace, or ""
  * @property {string} to
  * @property {number} faster     how many times as fast, if that type is not there yet
@@ -24,8 +24,8 @@ import { Pending, Tool, Trouble } from "./tool.js";
 
 /** @type {Setup} */
 const DEFAULT = { policy: "", options: {}, nodes: 0, gpus: 8, type: "", from: "", to: "", faster: 2 };
-const KINDS = ["K80", "P100", "V100", "T4", "A100", "H100"]; // to choose from besides what is there
-const TOLD = 5; // winners, and losers
+const KINDS = ["K80", "P100", "V100", "T4", "A100", "H100"]; // to choose from, besides the types of the cluster
+const TOLD = 5; // jobs listed as done sooner, and as done later
 
 /**
  * @param {URLSearchParams} query
@@ -93,7 +93,7 @@ function commonest(live) {
  */
 
 /**
- * What is there, kept up to date by the same stream that the cluster's page reads.
+ * The cluster, kept up to date by the stream that the cluster page reads.
  *
  * @returns {Live | null}
  */
@@ -145,26 +145,26 @@ export function WhatIf() {
   const types = (live?.types ?? []).map((type) => type.name);
   const kinds = [...new Set([...types, ...KINDS, setup.type, setup.to].filter(Boolean))];
   const policy = live?.policy ?? me?.policy ?? "";
-  const asItIs = { name: "", title: policy ? `as it is (${policy})` : "as it is", options: [] };
+  const asItIs = { name: "", title: policy ? `unchanged (${policy})` : "unchanged", options: [] };
   return html`<${Tool}
     title="What if"
-    about="The jobs that run and wait on this cluster now, continued twice by the scheduler itself: as
-      things are, and with your change. Nothing is changed for real, and nobody notices."
+    about="The scheduler simulates the running and waiting jobs of this cluster twice: without and with your
+      change. The live cluster is not changed."
     trials=${[
       {
         label: "One node more",
-        notice: "Would it help, or would it come too late for those who wait now?",
+        notice: "Would it help, or would it come too late for the jobs that wait now?",
         set: () => change({ ...DEFAULT, nodes: 1 }),
       },
       {
         label: "Shortest first",
-        notice: "The mean falls, but look at the losers: long jobs pay for it.",
+        notice: "The mean falls, but long jobs are done later.",
         set: () => change({ ...DEFAULT, policy: "srtf" }),
       },
       {
         label: "Newer GPUs",
         notice:
-          "Instead of one type, another that is twice as fast: fewer hours, for those who run there.",
+          "One GPU type is replaced by a type that is twice as fast: jobs on it finish sooner.",
         set: () => {
           const from = types[types.length - 1] ?? "";
           const to = [...KINDS].reverse().find((kind) => !types.includes(kind)) ?? "";
@@ -176,7 +176,7 @@ export function WhatIf() {
     <div class="lab-split">
       <${Card} title="What to change">
         <div class="lab-form">
-          <p>${live ? inWords(live) : "Looking at the cluster…"}</p>
+          <p>${live ? inWords(live) : "Loading the cluster…"}</p>
           <${PolicyChoice}
             policies=${[asItIs, ...(policies ?? [])]}
             policy=${setup.policy} options=${setup.options}
@@ -199,22 +199,22 @@ export function WhatIf() {
           <fieldset>
             <legend>Another type of GPU</legend>
             <div class="row">
-              <${Select} label="Instead of" value=${setup.from}
-                options=${[["", "change none"], ...types.map((type) => [type, type])]}
+              <${Select} label="Replace" value=${setup.from}
+                options=${[["", "none"], ...types.map((type) => [type, type])]}
                 onChange=${(/** @type {string} */ from) =>
                   change({ from, to: setup.to || kinds.find((kind) => kind !== from) || "" })} />
               ${setup.from &&
-              html`<${Select} label="Have" value=${setup.to}
+              html`<${Select} label="With" value=${setup.to}
                 options=${kinds.filter((kind) => kind !== setup.from).map((kind) => [kind, kind])}
                   onChange=${(/** @type {string} */ to) => change({ to })} />
                 ${!isThere(live, setup.to) &&
-                html`<${Field} label="Times as fast"><${NumberInput} label="Times as fast"
+                html`<${Field} label="Speed factor"><${NumberInput} label="Speed factor"
                   value=${setup.faster} min=${0.01} max=${100}
                   onChange=${(/** @type {number} */ faster) => change({ faster })} /><//>`}`}
             </div>
           </fieldset>
           <div class="row">
-            <${Button} kind="primary" busy=${state.busy} disabled=${nothing} onClick=${ask}>Work it out<//>
+            <${Button} kind="primary" busy=${state.busy} disabled=${nothing} onClick=${ask}>Simulate<//>
             ${nothing && html`<span class="muted">Change something first.</span>`}
           </div>
         </div>
@@ -224,12 +224,11 @@ export function WhatIf() {
         <${Trouble} error=${state.error} />
         ${state.value && html`<${Outcome} value=${state.value} of=${state.of} />`}
         ${!state.value && !state.busy &&
-        html`<${Card} title="Now and then"><${Empty}>Choose a change and have it worked out.<//><//>`}
-        <${Pending} busy=${state.busy}>running the queue forward, twice…<//>
+        html`<${Card} title="Result"><${Empty}>Choose a change, then press Simulate.<//><//>`}
+        <${Pending} busy=${state.busy}>simulating the queue twice…<//>
         <${Note}>
-          What this assumes: every job takes as long as is expected of it now, nobody submits anything more,
-          and no node fails. It tells what a change would do to the queue of this moment, not what next week
-          will be like.
+          What this assumes: every estimate is exact, no more jobs are submitted, and no node fails. The
+          result is about the jobs of the present queue, not about future jobs.
         <//>
       </div>
     </div>
@@ -248,10 +247,11 @@ function inWords(live) {
 /** @type {Row[]} low: less is better */
 const ROWS = [
   { key: "mean_wait", title: "Mean wait from now", kind: "time", low: true },
-  { key: "mean_finish", title: "Mean time until done", kind: "time", low: true },
-  { key: "last_finish", title: "All done after", kind: "time", low: true },
+  { key: "mean_first_start_after", title: "Mean first start from now", kind: "time", low: true },
+  { key: "mean_finish", title: "Mean time to finish", kind: "time", low: true },
+  { key: "last_finish", title: "Last finish", kind: "time", low: true },
   { key: "utilization", title: "GPUs in use until then", kind: "share", low: false },
-  { key: "preemptions", title: "Jobs stopped for others", kind: "count", low: true },
+  { key: "preemptions", title: "Preemptions", kind: "count", low: true },
 ];
 
 /** @param {any} of */
@@ -280,17 +280,17 @@ function written(row, value) {
 function Outcome({ value, of }) {
   const { now, then, jobs } = value;
   const { me } = useSession();
-  const whose = me?.role === "admin" ? "Of all jobs" : "Of your tenant's jobs";
-  const when = now.complete ? " after the change" : then.complete ? " as it is" : "";
+  const scope = me?.role === "admin" ? "Of all jobs" : "Of your tenant's jobs";
+  const when = now.complete ? " with the change" : then.complete ? " without the change" : "";
   return html`<${Card} title=${`Now, and with ${changeInWords(of)}`}>
-      <div class="lab-wide" tabindex="0" role="region" aria-label="Figures now and then">
+      <div class="lab-wide" tabindex="0" role="region" aria-label="Figures without and with the change">
         <table class="lab-figures" data-test="whatif">
           <thead>
             <tr>
-              <th scope="col">${whose} (${number(now.waiting)} waiting)</th>
-              <th scope="col">As it is</th>
-              <th scope="col">Then</th>
-              <th scope="col" class="phone-hide">Change</th>
+              <th scope="col">${scope} (${number(now.waiting)} waiting)</th>
+              <th scope="col">Unchanged</th>
+              <th scope="col">With the change</th>
+              <th scope="col" class="phone-hide">Difference</th>
             </tr>
           </thead>
           <tbody>
@@ -309,10 +309,12 @@ function Outcome({ value, of }) {
       </div>
       ${!(now.complete && then.complete) &&
       html`<p class="muted">
-        Not all jobs end within the time that was looked at${when}; figures speak of those that do.
+        Not all jobs end within the simulated time${when}; the figures cover the jobs that do.
       </p>`}
       ${then.left_out > 0 &&
-      html`<p class="lab-worse">${number(then.left_out)} could never run then: no node would hold them.</p>`}
+      html`<p class="lab-worse">
+        Jobs that fit on no node after the change and could never run: ${number(then.left_out)}.
+      </p>`}
     <//>
     <${Jobs} jobs=${jobs} at=${Date.parse(value.at)} more=${value.more} />`;
 }
@@ -322,7 +324,7 @@ function Outcome({ value, of }) {
  */
 function Difference({ row, now, then }) {
   if (now === null || then === null) return "–";
-  if (written(row, now) === written(row, then)) return "the same"; // what cannot be read is no difference
+  if (written(row, now) === written(row, then)) return "the same"; // a difference too small to be shown does not count
   const by = then - now;
   const better = row.low ? by < 0 : by > 0;
   const text = `${by > 0 ? "+" : "−"}${written(row, Math.abs(by))} ${better ? "better" : "worse"}`;
@@ -330,7 +332,7 @@ function Difference({ row, now, then }) {
 }
 
 /**
- * @typedef {object} Job     first as it is, then after the change
+ * @typedef {object} Job     first without, then with the change
  * @property {string} id
  * @property {string} name
  * @property {(string | null)[]} starts
@@ -356,18 +358,18 @@ function Jobs({ jobs, at, more }) {
   const moment = (key, which) => (/** @type {Job} */ job) => fromNow(job[key][which], at);
   const columns = [
     { title: "Job", cell: (/** @type {Job} */ job) => html`<${Name} job=${job} />` },
-    { title: "Starts now", cell: moment("starts", 0), numeric: true, hide: "phone" },
-    { title: "Starts then", cell: moment("starts", 1), numeric: true, hide: "phone" },
-    { title: "Ends now", cell: moment("ends", 0), numeric: true, hide: "phone" },
-    { title: "Ends then", cell: moment("ends", 1), numeric: true },
-    { title: "Change", cell: (/** @type {Job} */ job) => html`<${Later} job=${job} />`, numeric: true },
+    { title: "Start", cell: moment("starts", 0), numeric: true, hide: "phone" },
+    { title: "Start with the change", cell: moment("starts", 1), numeric: true, hide: "phone" },
+    { title: "End", cell: moment("ends", 0), numeric: true, hide: "phone" },
+    { title: "End with the change", cell: moment("ends", 1), numeric: true },
+    { title: "Difference", cell: (/** @type {Job} */ job) => html`<${Later} job=${job} />`, numeric: true },
   ];
   return html`<div class="lab-two">
-      <${Told} title="Win most" jobs=${winners} none="Nobody is done sooner." />
-      <${Told} title="Lose most" jobs=${losers} none="Nobody is done later." />
+      <${Told} title="Done sooner" jobs=${winners} none="No job is done sooner." />
+      <${Told} title="Done later" jobs=${losers} none="No job is done later." />
     </div>
-    <${Card} title="Your jobs, now and then">
-      <${Table} caption="Your jobs with start and finish, as it is and after the change" rows=${jobs}
+    <${Card} title="Your jobs, without and with the change">
+      <${Table} caption="Start and end of your jobs, without and with the change" rows=${jobs}
         columns=${columns} />
       ${more > 0 && html`<p class="muted">${number(more)} more are not listed.</p>`}
     <//>`;

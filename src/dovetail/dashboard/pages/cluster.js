@@ -1,4 +1,4 @@
-/** The cluster: what an operator keeps open. The figures, every device, and how it came to this. */
+/** The cluster page: figures, every device, use over time. */
 
 import { go, useRoute } from "../app.js";
 import { figures, total, useCluster } from "../cluster/live.js";
@@ -9,7 +9,7 @@ import { FairShares, History } from "../cluster/usage.js";
 import { number, percent } from "../format.js";
 import {
   Button, Card, html, Loading, Note, Page, Select, Stat, Stats, Tenant, useCallback, useMemo, useState,
-} from "../parts.js";
+} from "../components.js";
 import { may, useSession } from "../session.js";
 
 /** @typedef {import("../cluster/live.js").Cluster} Cluster */
@@ -23,20 +23,26 @@ export function ClusterPage() {
   const { cluster, live, problem } = useCluster();
   const [changing, setChanging] = useState(false);
   const policy = cluster?.policy || me?.policy || "";
-  const link = live ? "Live" : cluster ? "Connecting again" : "Connecting";
+  const link = live ? "Live" : cluster ? "Reconnecting" : "Connecting";
   const actions = html`<span class=${`live ${live ? "on" : ""}`} role="status">${link}</span>
     <span>Policy <b data-test="policy">${policy}</b></span>
     ${may(me, "admin") && html`<${Button} onClick=${() => setChanging(true)}>Change policy<//>`}`;
   return html`<${Page} title="Cluster" actions=${actions}>
     ${problem && !live && html`<${Note} kind="error">${problem}<//>`}
+    ${cluster?.policy_failure && html`<${Note} kind="error">${sentence(cluster.policy_failure)}<//>`}
     ${cluster ? html`<${Shown} cluster=${cluster} me=${me} />` : !problem && html`<${Loading} />`}
     ${changing && html`<${PolicyDialog} inForce=${policy} onClose=${() => setChanging(false)} />`}
   <//>`;
 }
 
+/** @param {string} text */
+function sentence(text) {
+  return `${text[0].toUpperCase()}${text.slice(1)}.`;
+}
+
 /** @param {{cluster: Cluster, me: import("../session.js").Me | null}} props */
 function Shown({ cluster, me }) {
-  const past = useMemo(() => html`<div><${History} /></div>`, []); // no node that changes draws it again
+  const past = useMemo(() => html`<div><${History} /></div>`, []); // not drawn again when a node changes
   return html`<${Numbers} cluster=${cluster} />
     <${Nodes} cluster=${cluster} me=${me} />
     <div class="past">${past}<${FairShares} news=${cluster} /></div>`;
@@ -54,11 +60,11 @@ function Numbers({ cluster }) {
   /** @type {[string, string, string?][]} */
   const shown = [
     ["GPUs in use", number(used), `of ${number(gpus)}, ${percent(gpus ? used / gpus : 0)}`],
-    ["Free GPUs", number(free), `${number(free - broken)} on nodes wholly free`],
+    ["Free GPUs", number(free), `${number(free - broken)} on empty nodes`],
     ["Out of service", number(total(rows, "out")), "drained, lost or off"],
     ["Jobs running", number(cluster.running)],
     ["Jobs waiting", number(cluster.waiting), `asking for ${number(cluster.asked)} GPUs`],
-    ["Fragmentation", percent(free ? broken / free : 0), "of free GPUs on nodes partly used"],
+    ["Fragmentation", percent(free ? broken / free : 0), "of free GPUs are on partly used nodes"],
     ["Largest gang now", number(largest), `on one node: ${gangs}`],
   ];
   return html`<${Stats}>
@@ -77,7 +83,7 @@ const STATES = [
   ["", "All"],
   ["up", "Up"],
   ["room", "With free GPUs"],
-  ["idle", "Wholly free"],
+  ["idle", "Empty"],
   ["out", "Drained, lost or off"],
 ];
 
@@ -170,7 +176,7 @@ function Key({ cluster }) {
     ${cluster.tenants.map((name) => html`<li key=${name}><${Tenant} name=${name} /></li>`)}
     ${others && html`<li><span class="cell other"></span>other tenants</li>`}
     <li><span class="cell free"></span>free</li>
-    <li><span class="cell part half"></span>shared, filled as far as used</li>
+    <li><span class="cell part half"></span>shared; the fill is the share in use</li>
     <li><span class="node d"><span class="cell free"></span></span>drained</li>
     <li><span class="node l"><span class="cell free"></span></span>lost</li>
   </ul>`;

@@ -1,16 +1,16 @@
-// What was used, by whom, and what it cost; and the jobs that have ended. The numbers are the plane's own
-// sums over the attempts on record; the CSV is the same answer in another form.
+// GPU-hours by tenant, user or time, their cost, and the jobs that have ended. The plane sums up the recorded
+// attempts; the CSV file is the same answer in another format.
 
 import { download, get } from "../api.js";
 import { go, useRoute } from "../app.js";
 import { duration, money, number, when } from "../format.js";
 import { setting, ticked, typed, unsent } from "../jobs/inputs.js";
-import { PriceCard } from "../jobs/money.js";
-import { asked, between, over, STATES } from "../jobs/resources.js";
+import { PriceCard } from "../jobs/prices.js";
+import { asked, over, STATES } from "../jobs/resources.js";
 import {
   Button, Card, Empty, Field, html, Loading, Note, Page, Select, Stat, State, Stats, Table, useEffect,
   useLoaded, useRef, useState,
-} from "../parts.js";
+} from "../components.js";
 import { may, planeNow, useSession } from "../session.js";
 import { pattern, Typed } from "./jobs.js";
 
@@ -185,28 +185,28 @@ function Day({ label, value, onChange }) {
 
 /** @param {{report: Report}} props */
 function Sums({ report }) {
-  const { by, total, items } = report; // while another is on its way, this is what is shown
+  const { by, total, items } = report; // shown until the next report is loaded
   const title = BY.find(([value]) => value === by)?.[1] ?? by;
   const currency = report.currency ?? "";
   const priced = items.some((one) => one.cost !== null);
-  const unknown = priced ? "not all has a price" : "no prices are set";
+  const unknown = priced ? "some GPU types have no price" : "no prices are set";
   return html`
     <div data-test="totals"><${Stats}>
       <${Stat} label="GPU-hours" value=${hours(total.gpu_hours)}
         note=${`${when(report.since)} to ${when(report.until)}`} />
-      <${Stat} label="Of them lost" value=${hours(total.lost_gpu_hours)} note="had to be done again" />
+      <${Stat} label="Lost GPU-hours" value=${hours(total.lost_gpu_hours)} note="work that was not saved" />
       <${Stat} label="Cost" value=${money(total.cost, currency)}
-        note=${total.cost === null ? unknown : "by the prices of now"} />
+        note=${total.cost === null ? unknown : "at current prices"} />
       <${Stat} label="Jobs that ran" value=${number(total.jobs)} /><//>
     </div>
     <${Card} title=${`GPU-hours by ${title === "GPU type" ? title : title.toLowerCase()}`}>
-      ${items.length === 0 ? html`<${Empty}>Nothing ran in this time.<//>` : html`
+      ${items.length === 0 ? html`<${Empty}>No job ran in this time.<//>` : html`
         ${by === "day" || by === "month"
           ? html`<${Columns} items=${items} />`
           : html`<${Bars} items=${items} />`}
         <${UsageTable} items=${items} total=${total} title=${title} currency=${currency} priced=${priced} />
         ${report.more > 0 && html`
-          <p class="muted">${number(report.more)} more lines are left out here.</p>`}`}
+          <p class="muted">${number(report.more)} more rows are not shown.</p>`}`}
     <//>`;
 }
 
@@ -220,13 +220,13 @@ function named(key) {
   return key || "(none)";
 }
 
-/** How much of a bar was of use, and how much was lost. @param {Usage} one @param {number} most */
+/** The lengths of the two parts of a bar: lasting work, and lost GPU time. @param {Usage} one @param {number} most */
 function lengths(one, most) {
   const lost = Math.min(one.lost_gpu_hours, one.gpu_hours);
   return { kept: `${(100 * (one.gpu_hours - lost)) / most}%`, lost: `${(100 * lost) / most}%` };
 }
 
-/** Categories lie down: their names are long. The table says the same. @param {{items: Usage[]}} props */
+/** Horizontal bars, because the names of categories are long. @param {{items: Usage[]}} props */
 function Bars({ items }) {
   const shown = items.slice(0, MOST_BARS);
   const most = Math.max(...shown.map((one) => one.gpu_hours), 1e-9);
@@ -244,7 +244,7 @@ function Bars({ items }) {
     </div>`;
 }
 
-/** Time goes from left to right; what nobody used is a gap. @param {{items: Usage[]}} props */
+/** Time goes from left to right; time without use is a gap. @param {{items: Usage[]}} props */
 function Columns({ items }) {
   const whole = filled(items);
   const most = Math.max(...whole.map((one) => one.gpu_hours), 1e-9);
@@ -389,7 +389,7 @@ function Ended({ choice, set, limits }) {
     <//>`;
 }
 
-/** @type {import("../parts.js").Column<Job>[]} */
+/** @type {import("../components.js").Column<Job>[]} */
 const COLUMNS = [
   {
     title: "Job",
@@ -397,9 +397,9 @@ const COLUMNS = [
       <span class="jobs-name">${job.name}</span>`,
   },
   { title: "State", cell: (job) => html`<${State} state=${job.state} />` },
-  { title: "Asked", hide: "phone", cell: asked },
+  { title: "Requested", hide: "phone", cell: asked },
   {
-    title: "Whose",
+    title: "User, tenant",
     hide: "phone",
     cell: (job) => html`${job.user}<span class="muted"> ${job.tenant}</span>`,
   },
@@ -408,7 +408,7 @@ const COLUMNS = [
     title: "Took",
     hide: "phone",
     numeric: true,
-    cell: (job) => (job.first_started_at ? between(job.first_started_at, job.ended_at, 0) : ""),
+    cell: (job) => (job.first_started_at ? duration(job.took) : ""),
   },
   { title: "GPU-hours", numeric: true, cell: (job) => hours(job.gpu_seconds / 3600) },
   {
@@ -423,5 +423,5 @@ const COLUMNS = [
 function EndedTable({ jobs }) {
   return html`
     <${Table} caption="Jobs that have ended, the last one first" rows=${jobs} columns=${COLUMNS}
-      empty="No job fits." />`;
+      empty="No job matches." />`;
 }

@@ -1,5 +1,5 @@
-// One job: how it stands and what one may do about it, why it waits, what became of it so far, what it prints
-// and reports. An array shows its members instead.
+// One job: its state and the actions on it, why it waits, its history, its output and its progress reports. An
+// array shows its members instead.
 
 import { get, Problem, stream } from "../api.js";
 import { bytes, duration, gpuHours, number, span, when } from "../format.js";
@@ -11,10 +11,10 @@ import { Waiting } from "../jobs/reasons.js";
 import { merged, Reports } from "../jobs/reports.js";
 import { asked, between, counted, over, waits } from "../jobs/resources.js";
 import { Attempts, ranges, Timeline } from "../jobs/timeline.js";
-import { turns } from "../jobs/turns.js";
+import { throttle } from "../jobs/throttle.js";
 import {
   Button, Card, html, Loading, Note, Page, State, Table, useCallback, useEffect, useNow, useRef, useState,
-} from "../parts.js";
+} from "../components.js";
 import { useSession } from "../session.js";
 import { Counts } from "./jobs.js";
 
@@ -24,7 +24,7 @@ import { Counts } from "./jobs.js";
 /** @typedef {import("../jobs/resources.js").Why} Why */
 /** @typedef {import("../jobs/reports.js").Report} Report */
 
-const LOOK_MS = 5_000; // between looks at what nobody tells of: progress, and when it should start
+const LOOK_MS = 5_000; // between requests for what no event announces: progress, and the expected start
 
 /** The id comes from the address: whatever it is, it stays one word of the path. @param {string} id */
 const pathOf = (id) => `/jobs/${encodeURIComponent(id)}`;
@@ -58,8 +58,8 @@ function Unknown({ id, error }) {
 }
 
 /**
- * The job and all that belongs to it, kept true. At first everything is asked for at once; later a change
- * that is told, or a clock, asks for what may have changed, one request a second.
+ * The job and all that belongs to it, kept up to date. At first everything is requested at once. Later a change
+ * event or a timer requests what may have changed, one request a second.
  * @param {Job} first
  */
 function useJob(first) {
@@ -73,7 +73,7 @@ function useJob(first) {
   const { id } = first;
 
   useEffect(() => {
-    const turn = turns(undefined, true);
+    const requests = throttle(undefined, true);
     let now = first;
     let reported = 0; // the attempt that `reports` are of
     let closed = false;
@@ -93,7 +93,7 @@ function useJob(first) {
       get(`/jobs/${id}/attempts`, { limit: 200 }), (page) => setAttempts(page.items),
     );
     const loadReports = () => {
-      const fresh = reported !== now.attempt; // then all of it at a glance, later what is new
+      const fresh = reported !== now.attempt; // a new attempt: points from all of it; later only new reports
       const asked = get(`/jobs/${id}/reports`, { limit: 200, spread: fresh });
       return taken(asked, (page) => {
         reported = now.attempt;
@@ -115,9 +115,9 @@ function useJob(first) {
       now = next;
       if (JSON.stringify(next) !== JSON.stringify(before)) setJob(next);
       if (next.attempt !== before.attempt || next.state !== before.state) {
-        if (next.attempt) turn.ask("attempts", loadAttempts);
-        if (!over(next.state) && next.state !== "running") turn.ask("why", loadWhy);
-        if (next.attempt) turn.ask("reports", loadReports);
+        if (next.attempt) requests.ask("attempts", loadAttempts);
+        if (!over(next.state) && next.state !== "running") requests.ask("why", loadWhy);
+        if (next.attempt) requests.ask("reports", loadReports);
       }
     });
 
@@ -126,22 +126,22 @@ function useJob(first) {
       loadReports();
     }
     if (!over(now.state) && now.state !== "running") loadWhy();
-    const changed = () => turn.ask("job", loadJob);
-    // What is over stays as it is: there is nothing to watch, and a browser has six connections only.
+    const changed = () => requests.ask("job", loadJob);
+    // A job that has ended does not change: do not watch it, because a browser has only six connections.
     const told = { ready: changed, lost: changed, job: changed };
     const watch = over(now.state) ? null : stream("/watch", { job: id }, told);
     const clock = window.setInterval(() => {
       if (over(now.state)) return watch?.close();
       changed();
-      if (waits(now)) turn.ask("why", loadWhy);
-      if (now.state === "running") turn.ask("reports", loadReports);
+      if (waits(now)) requests.ask("why", loadWhy);
+      if (now.state === "running") requests.ask("reports", loadReports);
     }, LOOK_MS);
     again.current = changed;
     return () => {
       closed = true;
       window.clearInterval(clock);
       watch?.close();
-      turn.close();
+      requests.close();
     };
   }, [id]);
 
@@ -183,34 +183,36 @@ function JobView({ first }) {
         <${Timeline} job=${job} attempts=${attempts} now=${now} />
         ${attempts.length > 0 && html`<${Attempts} attempts=${attempts} now=${now} />`}
       <//>
-      ${reports.length > 0 && html`<${Card} title="What it reports"><${Reports} reports=${reports} /><//>`}
+      ${reports.length > 0 && html`<${Card} title="Progress reports"><${Reports} reports=${reports} /><//>`}
       ${job.attempt > 0 && html`<${Card} title="Output"><${Log} job=${job} attempts=${attempts} /><//>`}
     <//>`;
 }
 
 /** @param {{job: Job, now: number}} props */
 function Facts({ job, now }) {
-  const running = job.state === "running" || job.state === "stopping";
-  const since = running && job.started_at ? Math.max(0, (now - Date.parse(job.started_at)) / 1000) : 0;
-  const held = job.gpu_seconds + since * job.gpus * (job.gpu_share ?? 1);
+  const read = useRef({ job, now });
+  if (read.current.job !== job) read.current = { job, now };
+  const since = Math.max(0, (now - read.current.now) / 1000); // seconds that the figures of the plane are old
+  const running = job.state === "running" || job.state === "stopping" ? since : 0;
+  const held = job.gpu_seconds + running * job.gpus * (job.gpu_share ?? 1);
   /** @type {[string, any][]} */
   const facts = [
-    ["Asked for", askedFully(job)],
+    ["Requested", askedFully(job)],
     ["Runs on", job.placement.length ? where(job) : null],
     ["Owner", `${job.user}, tenant ${job.tenant}`],
     ["Priority", number(job.priority)],
     ["Model", job.model || null],
-    ["After", job.dependency],
+    ["Dependency", job.dependency],
     ["Submitted", when(job.submitted_at)],
     ["Not before", job.begin_at && when(job.begin_at)],
     ["First start", job.first_started_at && when(job.first_started_at)],
-    ["Waited", job.waited === null ? null : duration(job.waited)],
+    ["Waited", duration(job.waited + (job.waiting_since ? since : 0))],
     ["Last start", job.restarts && job.started_at ? when(job.started_at) : null],
     ["Ended", job.ended_at && when(job.ended_at)],
-    ["Ran", job.attempt ? duration(job.took + since) : null],
+    ["Ran", job.attempt ? duration(job.took + running) : null],
     ["Restarts", job.attempt ? number(job.restarts) : null],
     ["GPU time", job.attempt && job.gpus ? gpuHours(held) : null],
-    ["Of it lost", job.lost_gpu_seconds > 0 ? gpuHours(job.lost_gpu_seconds) : null],
+    ["Lost GPU time", job.lost_gpu_seconds > 0 ? gpuHours(job.lost_gpu_seconds) : null],
     ["Exit code", over(job.state) && job.exit_code !== null ? String(job.exit_code) : null],
     ["Output file", job.output && html`<span class="mono">${job.output}</span>`],
   ];
@@ -257,7 +259,7 @@ function ArrayView({ first }) {
   const { id } = first;
 
   useEffect(() => {
-    const turn = turns(2_100); // beside the list of members, which asks too
+    const requests = throttle(2_100); // beside the list of members, which asks too
     let closed = false;
     const load = async () => {
       try {
@@ -268,10 +270,10 @@ function ArrayView({ first }) {
         if (!closed) setError(/** @type {Error} */ (problem).message);
       }
     };
-    look.current = () => turn.ask("array", load);
+    look.current = () => requests.ask("array", load);
     return () => {
       closed = true;
-      turn.close();
+      requests.close();
     };
   }, [id]);
 
@@ -310,7 +312,7 @@ function ArrayView({ first }) {
           ${array.ended_at && html`<div><dt>Ended</dt><dd>${when(array.ended_at)}</dd></div>`}
           <div><dt>GPU time</dt><dd>${gpuHours(array.gpu_seconds)}</dd></div>
           ${array.lost_gpu_seconds > 0 && html`
-            <div><dt>Of it lost</dt><dd>${gpuHours(array.lost_gpu_seconds)}</dd></div>`}
+            <div><dt>Lost GPU time</dt><dd>${gpuHours(array.lost_gpu_seconds)}</dd></div>`}
         </dl>
       <//>
       <${Card} title="Members" actions=${html`
@@ -337,14 +339,14 @@ function heldReason(rows) {
   return rows?.find((job) => job.state === "held")?.reason ?? "JobHeldUser";
 }
 
-/** What was done to one, said of many. @param {string} words */
+/** The message about one job, reworded for several jobs. @param {string} words */
 function ofMany(words) {
-  return words.replace(/^Its/, "Their").replace(/^It is/, "They are").replace(/^It was/, "They were");
+  return words.replace(/^The job is/, "The jobs are").replace(/^The job was/, "The jobs were");
 }
 
 /** @param {{rows: Job[], now: number}} props */
 function Members({ rows, now }) {
-  /** @type {import("../parts.js").Column<Job>[]} */
+  /** @type {import("../components.js").Column<Job>[]} */
   const columns = [
     { title: "Job", cell: (job) => html`<a class="mono" href=${`#/jobs/${job.id}`}>${job.id}</a>` },
     {
@@ -356,7 +358,10 @@ function Members({ rows, now }) {
     {
       title: "Ran",
       numeric: true,
-      cell: (job) => (job.started_at ? between(job.started_at, job.ended_at, now) : ""),
+      cell: (job) => (
+        !job.started_at || waits(job) ? ""
+          : over(job.state) ? duration(job.took) : between(job.started_at, null, now)
+      ),
     },
     { title: "Exit code", numeric: true, hide: "phone", cell: (job) => job.exit_code ?? "" },
   ];

@@ -1,16 +1,16 @@
-// The queue: who waits and why, who runs and where. Filters stand in the address, so a view can be kept and
-// sent to others.
+// The queue: which jobs wait and why, which jobs run and where. Filters are in the address, so that a view can
+// be bookmarked and shared.
 
 import { post } from "../api.js";
 import { go, useRoute } from "../app.js";
-import { ago, number } from "../format.js";
+import { ago, duration, number } from "../format.js";
 import { setting, ticked, typed, unsent } from "../jobs/inputs.js";
 import { liveList, rowKey } from "../jobs/list.js";
 import { asked, between, counted, over, places, STATES, waits } from "../jobs/resources.js";
 import {
   Button, Dialog, Empty, Field, html, Loading, Note, Page, Select, State, useCallback, useEffect, useMemo,
   useNow, useRef, useState,
-} from "../parts.js";
+} from "../components.js";
 import { may, useSession } from "../session.js";
 
 /** @typedef {import("../jobs/resources.js").Job} Job */
@@ -53,7 +53,7 @@ function hashOf(filter) {
   return `#/jobs${query.size ? `?${query}` : ""}`;
 }
 
-/** A word finds what contains it; with a star it means what it says. @param {string} name */
+/** A word matches names that contain it; a pattern with a star is used unchanged. @param {string} name */
 export function pattern(name) {
   return !name || name.includes("*") ? name : `*${name}*`;
 }
@@ -100,7 +100,7 @@ export function JobsPage() {
     });
   }, []);
 
-  const link = listed.live ? "Live" : listed.rows.length ? "Connecting again" : "Connecting";
+  const link = listed.live ? "Live" : listed.rows.length ? "Reconnecting" : "Connecting";
   const beside = html`<span class=${`live ${listed.live ? "on" : ""}`} role="status">${link}</span>
     ${acts && html`<a class="button primary" href="#/submit">Submit a job</a>`}`;
   return html`
@@ -156,7 +156,7 @@ function Filters({ filter, admin }) {
 }
 
 /**
- * A field that tells of what was typed when the typing stops.
+ * A text field that reports its value when the user stops typing.
  * @param {{label: string, placeholder?: string, value: string, onChange: (value: string) => void}} props
  */
 export function Typed({ label, placeholder, value, onChange }) {
@@ -186,8 +186,8 @@ export function Typed({ label, placeholder, value, onChange }) {
  * @param {object} props
  * @param {Listed & {more(): void}} props.listed
  * @param {Filter} props.filter
- * @param {boolean} props.acts whether one may cancel
- * @param {string[]} props.still those that can be cancelled
+ * @param {boolean} props.acts whether the user may cancel jobs
+ * @param {string[]} props.still jobs that can be cancelled
  * @param {ReadonlySet<string>} props.chosen
  * @param {Choose} props.choose
  * @param {boolean} props.all whether all of them are chosen
@@ -211,9 +211,9 @@ function Rows({ listed, chosen, choose, acts, still, all, chooseAll, filter }) {
               </th>`}
             <th scope="col">Job</th>
             <th scope="col">State</th>
-            <th scope="col">Asked</th>
+            <th scope="col">Requested</th>
             <th scope="col" class="phone-hide">Where</th>
-            <th scope="col" class="phone-hide">Whose</th>
+            <th scope="col" class="phone-hide">User, tenant</th>
             <th scope="col" class="phone-hide number">Priority</th>
             <th scope="col" class="phone-hide">Submitted</th>
             <th scope="col" class="phone-hide number">Time</th>
@@ -237,8 +237,8 @@ function timeOf(job, now) {
   if (job.state === "running" || job.state === "stopping") {
     return job.started_at ? `runs ${between(job.started_at, null, now)}` : "";
   }
-  if (waits(job)) return `waits ${between(job.eligible_at ?? job.submitted_at, null, now)}`;
-  return job.first_started_at ? `took ${between(job.first_started_at, job.ended_at, now)}` : "";
+  if (job.waiting_since) return `waits ${between(job.waiting_since, null, now)}`;
+  return over(job.state) && job.first_started_at ? `took ${duration(job.took)}` : "";
 }
 
 /**
@@ -290,9 +290,9 @@ function Nothing({ filter }) {
   const none = group === "all" ? "There are no jobs yet." : `No job is ${GROUPS[group].label.toLowerCase()}.`;
   return html`
     <${Empty}>
-      ${narrow ? "No job fits these filters." : none}
+      ${narrow ? "No job matches these filters." : none}
       ${AN_ID.test(name) && html` <a href=${`#/jobs/${name}`}>Open the job with the id ${name}</a>`}
-      ${!name && group === "active" && html` <a href="#/jobs?state=ended">Those that have ended</a>`}
+      ${!name && group === "active" && html` <a href="#/jobs?state=ended">Show ended jobs</a>`}
     <//>`;
 }
 
@@ -318,7 +318,7 @@ function CancelMany({ ids, onClose, onDone }) {
   const what = ids.length === 1 ? ids[0] : `${number(ids.length)} rows`;
   return html`
     <${Dialog} title=${`Cancel ${what}?`} onClose=${onClose}>
-      <p>What runs is told to stop; it does not start again. Of an array all members are cancelled.</p>
+      <p>Running jobs are told to stop, and do not start again. For an array, all members are cancelled.</p>
       <p class="mono jobs-ids">${shown.join(" ")}${rest > 0 && ` and ${rest} more`}</p>
       ${error && html`<${Note} kind="error">${error}<//>`}
       <div class="row">

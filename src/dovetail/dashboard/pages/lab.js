@@ -1,6 +1,6 @@
-/** The Lab: the cards that lead to the tools, and the tool that was asked for, loaded when it is. */
+/** The Lab: an index of the tools, and the chosen tool, loaded when it is opened. */
 
-import { Loading, Note, Page, html, useEffect, useState } from "../parts.js";
+import { Loading, Note, Page, html, useEffect, useState } from "../components.js";
 
 /**
  * @typedef {object} Entry
@@ -15,7 +15,7 @@ import { Loading, Note, Page, html, useEffect, useState } from "../parts.js";
 const TOOLS = {
   queue: {
     title: "Queue simulator",
-    question: "Who goes first, and what does that do to everybody else?",
+    question: "Which job goes first, and how long do the others wait?",
     about: "A few jobs, a few GPUs, any policy: the schedule drawn as time goes on.",
     load: () => import("../lab/queue.js"),
     name: "Queue",
@@ -29,21 +29,21 @@ const TOOLS = {
   },
   sensitivity: {
     title: "Throughput sensitivity",
-    question: "Who should get the fast GPUs?",
-    about: "Speeds by GPU type with sliders; the best split, worked out as you move them.",
+    question: "Which job should get the fast GPUs?",
+    about: "Speeds by GPU type with sliders; the best split is computed as you move them.",
     load: () => import("../lab/sensitivity.js"),
     name: "Sensitivity",
   },
   assignment: {
     title: "Assignment game",
     question: "Can you do as well as the solver?",
-    about: "Put jobs on GPUs by hand and see how near the best you come.",
+    about: "Assign jobs to GPUs by hand and compare with the optimum.",
     load: () => import("../lab/assignment.js"),
     name: "Assignment",
   },
   placement: {
     title: "Placement calculator",
-    question: "May a job be spread over nodes?",
+    question: "Should a job be spread over nodes?",
     about: "Compute time and gradients against NVLink, InfiniBand and Ethernet.",
     load: () => import("../lab/placement.js"),
     name: "Placement",
@@ -51,14 +51,14 @@ const TOOLS = {
   fairness: {
     title: "Fairness against throughput",
     question: "What does it cost to be fair?",
-    about: "A slider from the most in sum to the same for all.",
+    about: "A slider from the highest total throughput to equal shares.",
     load: () => import("../lab/fairness.js"),
     name: "Fairness",
   },
   whatif: {
     title: "What if",
     question: "When would my jobs run with another policy, or with more nodes?",
-    about: "The queue of this cluster, as it stands now, continued by the same scheduler.",
+    about: "The present queue of this cluster, simulated forward by the same scheduler.",
     load: () => import("../lab/whatif.js"),
     name: "WhatIf",
   },
@@ -101,8 +101,8 @@ function Current({ id }) {
 function Index() {
   return html`<${Page} title="Lab">
     <p class="lab-about">
-      Try what a scheduler does before it does it to you. Everything here is worked out by the same code that
-      runs the cluster, beside it, so nothing you try touches anybody's jobs.
+      Try policies before you use them. The code that schedules this cluster computes everything here, in a
+      separate process. Nothing here changes a job of the cluster.
     </p>
     <ul class="lab-index">
       ${Object.entries(TOOLS).map(

@@ -1,9 +1,9 @@
-/** Sign in with a token: what somebody sees who has none, or whose token has ended. */
+/** The sign-in page, for users without a valid token. */
 
-import { Button, Field, html, Note, useEffect, useRef, useState } from "../parts.js";
+import { Button, Field, html, Note, useEffect, useRef, useState } from "../components.js";
 import { useSession } from "../session.js";
 
-const HINT = html`<code>dovetail up</code> prints the first one, <code>dovetail token</code> makes more.`;
+const HINT = html`<code>dovetail up</code> prints the first token; <code>dovetail token create</code> creates more.`;
 
 export function SignInPage() {
   const { signIn, problem } = useSession();

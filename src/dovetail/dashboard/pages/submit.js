@@ -1,5 +1,5 @@
-// Submit a job: write it, see what would become of it, confirm. The plan is of exactly the text that is
-// submitted: whoever changes a letter plans again.
+// Submit a job: write the job file, see the plan, confirm. The plan is for exactly the text that is submitted:
+// after a change it has to be planned again.
 
 import { get, postText } from "../api.js";
 import { go } from "../app.js";
@@ -7,27 +7,14 @@ import { ago, money, number, span } from "../format.js";
 import { Editor, showLine } from "../jobs/editor.js";
 import { typed } from "../jobs/inputs.js";
 import { counted, listed } from "../jobs/resources.js";
-import { Button, Card, html, Note, Page, useEffect, useRef, useState } from "../parts.js";
+import { Button, Card, html, Note, Page, useEffect, useRef, useState } from "../components.js";
 import { may, planeNow, useSession } from "../session.js";
 
-/** @typedef {import("../jobs/resources.js").Span} Span */
+/** @typedef {import("dovetail/documents").Span} Span */
+/** @typedef {import("dovetail/documents").Plan} Plan */
 /** @typedef {{line: number, detail: string}} Mark */
 /** @typedef {{marks: Mark[], others: string[]}} Mistakes */
 /** @typedef {{pointer: string, detail: string, line?: number | null}} Refused */
-
-/**
- * @typedef {object} Plan
- * @property {boolean} fits
- * @property {Span | null} starts_at
- * @property {Span | null} [ends_at]
- * @property {{node: string, gpus: number}[]} placement
- * @property {string[]} preempts
- * @property {number} preempts_others
- * @property {number | null} cost
- * @property {string} [currency]
- * @property {string[]} notes
- * @property {string} detail
- */
 
 const DRAFT = "dovetail.draft";
 const YAML = "application/yaml";
@@ -37,8 +24,8 @@ export const TEMPLATES = [
   ["One GPU", `name: train
 resources:
   gpus: 1
-time: 1h          # it is ended after so long
-expected: 10m     # and will probably take so long
+time: 1h          # time limit
+expected: 10m     # estimate
 run: |
   echo "training on GPU $CUDA_VISIBLE_DEVICES"
 `],
@@ -47,12 +34,12 @@ resources:
   accelerators: any:4     # or a type, such as V100:4
 time: 4h
 checkpoint:
-  grace: 60s              # to save in when it is told to stop
+  grace: 60s              # time to save, after the signal to stop
 run: |
   torchrun --standalone --nproc-per-node=4 train.py
 `],
   ["2 nodes with 8 GPUs each", `name: train-large
-nodes: 2                  # all at once or not at all
+nodes: 2                  # two tasks that start together or not at all
 resources:
   gpus: 8                 # on each node
 time: 1-00:00:00
@@ -81,14 +68,14 @@ run: |
 `],
 ];
 
-/** Many times the same click is one submission. crypto.randomUUID is not there on plain http. */
+/** A key with which repeated clicks submit once. crypto.randomUUID does not exist on plain http. */
 function freshKey() {
   const bytes = [...crypto.getRandomValues(new Uint8Array(16))];
   return `page-${bytes.map((byte) => byte.toString(16).padStart(2, "0")).join("")}`;
 }
 
 /**
- * What was refused: notes for lines, and those for no line.
+ * The errors of a refused request: those that name a line, and the others.
  * @param {unknown} problem
  * @returns {Mistakes}
  */
@@ -150,7 +137,7 @@ export function SubmitPage() {
   if (!may(me, "user")) {
     return html`
       <${Page} title="Submit a job">
-        <${Note}>Your token may look, not submit: ask for one with the role user.<//>
+        <${Note}>Your token cannot submit jobs; ask for one with the role user.<//>
       <//>`;
   }
   const stale = plan !== null && plan.text !== text;
@@ -162,7 +149,7 @@ export function SubmitPage() {
             described="jobs-editor-hint" />
           <p class="muted" id="jobs-editor-hint">
             Tab inserts two spaces; to leave the editor press Esc, then Tab.${" "}
-            <code>run</code> or <code>command</code> is needed, all else is optional.</p>
+            <code>run</code> or <code>command</code> is required; everything else is optional.</p>
           ${wrong.others.map((detail) => html`<${Note} key=${detail} kind="error">${detail}<//>`)}
           ${wrong.marks.length > 0 && html`
             <${Note} kind="error">
@@ -212,23 +199,23 @@ function Planned({ plan, stale, busy, onConfirm }) {
       <div class="stack" data-test="plan">
         ${plan.fits
           ? html`<p class="jobs-sentence">It fits${start(plan.starts_at)}.</p>`
-          : html`<p class="jobs-sentence">It does not fit as things are. ${plan.detail}</p>`}
+          : html`<p class="jobs-sentence">It does not fit on the cluster as it is now. ${plan.detail}</p>`}
         <dl class="jobs-facts">
-          <dt>Starts</dt><dd>${plan.starts_at ? span(plan.starts_at) : "not as things are"}</dd>
+          <dt>Starts</dt><dd>${plan.starts_at ? span(plan.starts_at) : "not on the cluster as it is now"}</dd>
           ${plan.ends_at && html`<dt>Finishes</dt><dd>${span(plan.ends_at)}</dd>`}
           ${plan.placement.length > 0 && html`<dt>Where</dt><dd>${places(plan.placement)}${sum}</dd>`}
-          <dt>Would stop</dt><dd>${plan.preempts.length || others.length
+          <dt>Would preempt</dt><dd>${plan.preempts.length || others.length
             ? html`${plan.preempts.slice(0, 10).map((id) => html`
                 <a key=${id} class="mono jobs-id" href=${`#/jobs/${id}`}>${id}</a> `)}
               ${plan.preempts.length > 10 && `and ${plan.preempts.length - 10} more `}${others.join("")}`
-            : "nobody"}</dd>
+            : "no job"}</dd>
           ${plan.cost !== null && html`<dt>Cost</dt><dd>about ${money(plan.cost, currency)}</dd>`}
         </dl>
         ${notes.length > 0 && html`
           <ul>
             ${notes.map((note) => html`<li key=${note}>${note.charAt(0).toUpperCase() + note.slice(1)}</li>`)}
           </ul>`}
-        ${stale && html`<${Note}>The job file has changed since: plan again.<//>`}
+        ${stale && html`<${Note}>The job file has changed since this plan; plan again.<//>`}
         <div class="row">
           <${Button} kind="primary" busy=${busy} disabled=${stale} onClick=${onConfirm}>Confirm and submit<//>
         </div>
@@ -239,15 +226,15 @@ function Planned({ plan, stale, busy, onConfirm }) {
 /** @param {Span | null} span */
 function start(span) {
   if (!span) return "";
-  if (!span.likely) return ", but when it would start cannot be told yet";
+  if (!span.likely) return ", but its start time is unknown yet";
   const now = planeNow();
   return `, and would start ${Date.parse(span.likely) - now < 2_000 ? "at once" : ago(span.likely, now)}`;
 }
 
-/** The plan says a number; what of is kept with the prices. @param {Plan} plan */
+/** The currency of the cost in the plan. @param {Plan} plan */
 function useCurrency(plan) {
-  const [currency, setCurrency] = useState(plan.currency ?? "");
-  const wanted = plan.cost !== null && !plan.currency;
+  const [currency, setCurrency] = useState("");
+  const wanted = plan.cost !== null;
   useEffect(() => {
     if (wanted) get("/prices").then((found) => setCurrency(found.currency), () => {});
   }, [wanted]);

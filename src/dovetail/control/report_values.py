@@ -1,0 +1,53 @@
+"""The values of a job's report that the plane keeps.
+
+A report is a line that the job wrote, so anything may be in it: NaN, an integer of 400 digits, text that no
+database stores, lists within lists. The plane keeps a few short names with plain values and drops the rest.
+What is kept can be stored in every database, written as JSON, shown on a terminal and used in arithmetic.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+Value = bool | int | float | str
+
+MOST_VALUES = 20
+LONGEST_NAME = 64
+LONGEST_TEXT = 200
+LARGEST_INTEGER = 1 << 53  # JavaScript, which the page runs on, knows larger ones only roughly
+RATES = (1e-9, 1e12)  # steps a second that can be meant
+
+
+def checked_report(raw: Mapping[str, object]) -> dict[str, Value]:
+    """The values of a report that are kept, the first ones if there are too many."""
+    kept: dict[str, Value] = {}
+    for name, value in raw.items():
+        if len(kept) == MOST_VALUES:
+            break
+        if _is_plain(name, LONGEST_NAME) and _is_kept(value):
+            kept[name] = value  # type: ignore[assignment] # what is kept is a Value
+    return kept
+
+
+def rate_of(report: Mapping[str, object]) -> float | None:
+    """The steps a second that a checked report tells, if it tells them."""
+    rate = report.get("steps_per_second")
+    if isinstance(rate, bool) or not isinstance(rate, int | float) or not RATES[0] <= rate <= RATES[1]:
+        return None
+    return float(rate)
+
+
+def _is_kept(value: object) -> bool:
+    if isinstance(value, bool):
+        return True
+    if isinstance(value, int):
+        return -LARGEST_INTEGER <= value <= LARGEST_INTEGER
+    if isinstance(value, float):
+        return math.isfinite(value)
+    return isinstance(value, str) and _is_plain(value, LONGEST_TEXT)
+
+
+def _is_plain(text: str, longest: int) -> bool:
+    """Whether it is short and printable: no NUL, no lone surrogate, nothing that steers a terminal."""
+    return len(text) <= longest and text.isprintable()

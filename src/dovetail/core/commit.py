@@ -1,0 +1,200 @@
+"""From a draft to actions: check the whole plan, then enact it.
+
+`check` looks at the whole plan and changes nothing. A plan that passes is enacted without further checks, so
+a plan is enacted whole or not at all. One more call of the policy is needed: the time at which a job changes
+its place in the order (`Order.until`). It is made before the plan is enacted, while the draft can still be
+rolled back.
+"""
+
+from __future__ import annotations
+
+from typing import cast
+
+from dovetail.core.active import GRANTED, SPOTS, TERMS, WAITING_SINCE, ActiveJob, Saved
+from dovetail.core.draft import Draft, More
+from dovetail.core.state import State, check_timer
+from dovetail.core.stopping import add_by_node
+from dovetail.model.action import Action, Resize, SetPower, Stop
+from dovetail.model.errors import PlanError
+from dovetail.model.grant import Spots, resizes, within
+
+
+def check(state: State, plan: object, draft: Draft | None) -> Draft:
+    """The plan that a policy returned, if it can be enacted whole; raises PlanError otherwise."""
+    if plan is not draft or draft is None:
+        what = (
+            "a draft that is not its last"
+            if isinstance(plan, Draft)
+            else f"{type(plan).__name__}, not a plan"
+        )
+        raise PlanError(f"the policy returned {what}; return what the last call of view.draft() gave")
+    review_at = draft.review_at
+    if review_at is not None:
+        if type(review_at) is not int:
+            raise PlanError(f"a review at {review_at!r} is not a time in whole microseconds")
+        if review_at <= state.now:
+            raise PlanError(f"a review at {review_at} is not after now, {state.now}")
+    if draft.more is not None:
+        _check_answers(state, draft.more)
+        _check_nodes(state, draft)
+    return draft
+
+
+def _check_answers(state: State, more: More) -> None:
+    refused: set[str] = set()
+    for answer in more.answers:
+        if answer.job in refused:
+            raise PlanError(f"job {answer.job} is answered again after it was refused")
+        if answer.answer == "refused":
+            if state.jobs[answer.job].filed is None:
+                raise PlanError(f"job {answer.job} cannot be refused: it is running")
+            refused.add(answer.job)
+
+
+def _check_nodes(state: State, draft: Draft) -> None:
+    """A node goes only when it is empty, also of jobs that this plan or an earlier one stops."""
+    assert draft.more is not None
+    for action in draft.more.node_actions:
+        if action.on if isinstance(action, SetPower) else action.keep:
+            continue
+        node = state.cluster.number[action.node]
+        held = [job.spots for job in state.running.values()]
+        held += [saved[SPOTS] for saved in draft.touched.values() if not isinstance(saved, int)]
+        if state.stopping.holds_on(node) or any(node == spot[0] for spots in held for spot in spots or ()):
+            what = "switched off" if isinstance(action, SetPower) else "given back"
+            raise PlanError(f"node {action.node} cannot be {what}: it is in use")
+
+
+def timers(state: State, draft: Draft) -> list[tuple[ActiveJob, int | None]]:
+    """When the place of each job that the draft touched changes by itself, as its policy's order says."""
+    until, now = state.order.until, state.now
+    assert until is not None
+    found = []
+    for job, saved in draft.touched.items():
+        if job.spots is None:
+            if isinstance(saved, int):
+                continue  # it waited and still waits
+        elif not isinstance(saved, int) and saved[SPOTS] == job.spots and saved[TERMS] == job.terms:
+            continue  # stopped and started again where it was
+        at = until(job, now)
+        if at is not None:
+            check_timer(job, at, now)
+        found.append((job, at))
+    return found
+
+
+def arm(state: State, found: list[tuple[ActiveJob, int | None]]) -> None:
+    """Set the timers of a plan that was enacted; a job that is only granted is armed when it starts."""
+    for job, at in found:
+        if job.phase is GRANTED:
+            continue
+        if at is None:
+            job.timer = None
+        else:
+            state.timers.set(job, at)
+
+
+def enact(state: State, draft: Draft, actions: list[Action]) -> None:
+    """Stop jobs, then shrink jobs, then grow and start jobs. A start waits until its devices are free."""
+    stopping = state.stopping
+    starting: list[ActiveJob] = []
+    growing: list[tuple[ActiveJob, Saved]] = []
+    for job, saved in draft.touched.items():
+        new = job.spots
+        if isinstance(saved, int):  # the job was waiting, since this time
+            if new is not None:
+                starting.append(job)
+            else:
+                job.waiting_since = saved
+            continue
+        old = cast("Spots", saved[SPOTS])
+        if old == new and saved[TERMS] == job.terms:
+            number = job.start_number
+            job.restore(saved)  # stopped and started again where it was: nothing happened
+            job.start_number = number
+            state.touch(job)
+            continue
+        if job.awaiting is not None:  # granted but not started: only the grant changes
+            job.awaiting = None
+            if new is None:
+                job.waiting_since = saved[WAITING_SINCE]
+            else:
+                starting.append(job)
+        elif new is None or not resizes(old, new):
+            job.stops += 1
+            stopping.hold(job.id, old)
+            actions.append(Stop(job.id, job.epoch, "preempted" if new is None else "moved"))
+            if new is not None:
+                state.begin_anew(job)
+                starting.append(job)
+        elif within(new, old):
+            if not within(old, new):
+                stopping.hold(job.id, old)
+            _resize(state, job, saved, actions)
+        else:
+            growing.append((job, saved))
+    by_node = stopping.by_node()
+    for job, saved in growing:
+        if stopping.blockers(job, by_node):  # not free yet: it stops and starts instead
+            old = cast("Spots", saved[SPOTS])
+            stopping.hold(job.id, old)
+            add_by_node(by_node, job.id, old)
+            job.stops += 1
+            actions.append(Stop(job.id, job.epoch, "moved"))
+            state.begin_anew(job)
+            starting.append(job)
+        else:
+            _resize(state, job, saved, actions)
+    for job in starting:
+        if blockers := stopping.blockers(job, by_node):
+            stopping.wait(job, blockers)
+        else:
+            state.start_granted(job, actions)
+
+
+def _resize(state: State, job: ActiveJob, saved: Saved, actions: list[Action]) -> None:
+    """Let a running job go on with other spots or terms. Its service and work count on without a stop."""
+    state.leave(job)
+    spots, terms, held = cast("Spots", job.spots), job.terms, job.held
+    job.restore(saved)
+    job.settle(state.now)
+    job.spots, job.terms, job.held = spots, terms, held
+    job.live_at = max(job.live_at, state.now) + job.spec.traits.checkpoint.resize
+    state.enter(job)
+    actions.append(Resize(job.id, job.epoch, spots, terms))
+
+
+def enact_more(state: State, more: More, actions: list[Action]) -> None:
+    """Enact the answers, reservations, holds and node actions of a plan."""
+    for answer in more.answers:
+        actions.append(answer)
+        job = state.jobs[answer.job]
+        if answer.answer == "refused":
+            state.queue.remove(job)
+            state.forget(job)
+        elif answer.answer == "accepted":
+            job.promise = answer.value
+        elif answer.answer == "demoted":
+            job.priority = cast("int", answer.value)
+            if job.filed is not None:
+                state.queue.remove(job)
+                state.queue.push(job, state.now)
+            else:
+                state.touch(job)
+    for job_id, reservation in more.calendar.items():
+        if reservation is None or job_id not in state.jobs or state.jobs[job_id].filed is None:
+            state.calendar.pop(job_id, None)
+        else:
+            state.calendar[job_id] = reservation
+    for owner, kept in more.holds.items():
+        if kept is None:
+            del state.holds[owner]
+        else:
+            state.holds[owner] = kept
+            state.attention.clocked = True
+    for action in more.node_actions:
+        actions.append(action)
+        leaves = not action.on if isinstance(action, SetPower) else not action.keep
+        if leaves:
+            node = state.cluster.number[action.node]
+            state.closed[node] = "switched off" if isinstance(action, SetPower) else "given back"

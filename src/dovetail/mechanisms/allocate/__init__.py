@@ -1,0 +1,1 @@
+"""How many tasks each job gets."""

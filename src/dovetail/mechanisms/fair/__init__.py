@@ -1,0 +1,1 @@
+"""How large the fair share of each tenant or job is."""

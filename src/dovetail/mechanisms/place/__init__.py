@@ -1,0 +1,1 @@
+"""On which nodes and devices a job runs."""

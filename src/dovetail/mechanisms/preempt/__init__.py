@@ -1,0 +1,1 @@
+"""Which running jobs are preempted for a job that ranks higher."""

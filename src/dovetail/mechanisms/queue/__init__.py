@@ -1,0 +1,1 @@
+"""How far down the queue a decision looks: strict order, skipping, backfill."""

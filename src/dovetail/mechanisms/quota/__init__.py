@@ -1,0 +1,1 @@
+"""How many GPUs a tenant is guaranteed, and how many it may borrow."""

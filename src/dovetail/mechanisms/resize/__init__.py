@@ -1,0 +1,1 @@
+"""Growing and shrinking the jobs that run."""

@@ -1,0 +1,1 @@
+"""What a device holds: one job, or two that share it."""

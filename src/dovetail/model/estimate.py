@@ -1,0 +1,159 @@
+"""Estimates of a job's speed, for policies: the speed, how certain it is, and the sources of estimates.
+
+A policy asks `view.speed(job, tasks=4, type="A100")` and gets an `Estimate`: a speed against the job's
+reference run, and how certain it is. An `Estimator` answers. `Declared` reads the profile that came with the
+job. A measured estimator averages the rates of running jobs (mechanisms). A learned one fits a model; it has
+the same three members. The simulator's true speed is another function (sim.true_speed), which no policy can
+import.
+
+An estimate is for one job alone on its devices. It leaves out neighbours, CPU, parameter servers and regimes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+from dovetail.model.cluster import Cluster
+from dovetail.model.grant import Terms
+from dovetail.model.job import Profile, Shape, Traits
+from dovetail.model.profile_arithmetic import on_terms, ring, scaled
+from dovetail.model.topology import fastest_link, fewest_nodes
+
+if TYPE_CHECKING:
+    from dovetail.model.view import JobView, View
+
+KNOWN = 1.0  # the source has a value for exactly this case
+ASSUMED = 0.0  # the source has no value: the type's own speed and linear scaling are assumed
+
+
+class Estimate(NamedTuple):
+    """How fast a job would run, and how certain that is."""
+
+    speed: float  # work per unit of time; 1: as the job's reference run, 0: the job cannot run like this
+    certainty: float  # from ASSUMED (0) to KNOWN (1)
+
+
+IMPOSSIBLE = Estimate(0.0, KNOWN)
+
+
+class Estimator(Protocol):
+    """A source of estimates. It is a value: `observed` returns another one and changes nothing."""
+
+    @property
+    def individual(self) -> bool: ...  # jobs of equal shape, traits and model may get different estimates
+
+    def estimate(
+        self,
+        cluster: Cluster,
+        job: JobView,
+        tasks: int,
+        type: str,
+        nodes: int | None,  # None: as few as the gang needs
+        batch: int | None,  # None: the batch size of the reference run
+    ) -> Estimate: ...
+
+    def observed(self, view: View) -> Estimator: ...  # updated by the measured rates of running jobs
+
+
+class Declared:
+    """Estimates from the job's profile; where that has no value, the type's own speed and linear scaling."""
+
+    __slots__ = ()
+    individual = False
+
+    def estimate(
+        self, cluster: Cluster, job: JobView, tasks: int, type: str, nodes: int | None, batch: int | None
+    ) -> Estimate:
+        shape, traits = job.shape, job.traits
+        if not may_run(shape, traits, tasks, type):
+            return IMPOSSIBLE
+        profile = traits.profile
+        own = cluster.type_speeds.get(type, 1.0)
+        if profile is None:
+            return Estimate(own * tasks / shape.tasks if tasks != shape.tasks else own, ASSUMED)
+        speed = profile.speeds.get(type, own)
+        if tasks != shape.tasks:
+            speed = speed * scaled(profile, tasks) / scaled(profile, shape.tasks)
+        if nodes is not None or (profile.gradient and tasks != shape.tasks):
+            speed *= _placed(cluster, profile, shape, tasks, type, nodes)
+        if batch is not None:
+            speed *= on_terms(profile, Terms(batch=batch))
+        says = (type in profile.speeds or own == 1.0) and (tasks == shape.tasks or tasks in profile.curve)
+        return Estimate(speed, KNOWN if says else ASSUMED)
+
+    def observed(self, view: View) -> Declared:
+        return self
+
+    def __repr__(self) -> str:
+        return "Declared()"
+
+
+DECLARED = Declared()
+
+
+def may_run(shape: Shape, traits: Traits, tasks: int, type: str) -> bool:
+    """Whether the job accepts this number of tasks and this type."""
+    least, most = task_range(shape, traits)
+    return least <= tasks <= most and (not shape.types or type in shape.types)
+
+
+def task_range(shape: Shape, traits: Traits) -> tuple[int, int]:
+    """The fewest and the most tasks with which a job runs; a rigid job has one number."""
+    least, most = traits.least, traits.most
+    asked = shape.tasks
+    return asked if least is None or least > asked else least, asked if most is None or most < asked else most
+
+
+def speed_of(
+    estimator: Estimator,
+    cluster: Cluster,
+    job: JobView,
+    *,
+    tasks: int | None = None,
+    type: str | None = None,
+    nodes: int | None = None,
+    batch: int | None = None,
+) -> Estimate:
+    """What `View.speed` returns: the estimate, with defaults for the arguments that were left out.
+
+    Default `tasks`: as many as the job asked for. Default `type`: the type that it runs on, the slowest if it
+    runs on several; for a waiting job the fastest that it accepts.
+    """
+    if tasks is None:
+        tasks = job.shape.tasks
+    if type is not None:
+        return estimator.estimate(cluster, job, tasks, type, nodes, batch)
+    kinds = types_of(cluster, job)
+    found = [estimator.estimate(cluster, job, tasks, kind, nodes, batch) for kind in kinds]
+    return found[0] if len(found) == 1 else (min if job.spots else max)(found)
+
+
+def alike(estimator: Estimator, job: JobView) -> Hashable:
+    """Jobs for which this is equal get equal estimates for a given type."""
+    return job.id if estimator.individual else (job.shape, id(job.traits), job.model)
+
+
+def types_of(cluster: Cluster, job: JobView) -> Sequence[str]:
+    """The types that a running job holds; those that a waiting job accepts."""
+    every = cluster.type_speeds
+    if len(every) > 1 and job.spots:
+        nodes = cluster.nodes
+        held = dict.fromkeys(nodes[spot[0]].type.name for spot in job.spots if spot[1])
+        return tuple(held) or tuple(every)
+    return job.shape.types or tuple(every)
+
+
+def _placed(
+    cluster: Cluster, profile: Profile, shape: Shape, tasks: int, type: str, nodes: int | None
+) -> float:
+    """The factor on speed of the number of nodes and the network, relative to the reference placement."""
+    gain, size = 1.0, shape.of(tasks)
+    spread = nodes is not None and nodes > fewest_nodes(cluster, size)
+    if spread:
+        gain /= profile.split_on(type)
+    if profile.gradient and size.gpus > 1:
+        link = cluster.links.rack if spread else fastest_link(cluster, size)
+        reference = profile.compute + ring(profile.gradient, shape.gpus or 1, fastest_link(cluster, shape))
+        gain *= reference / (profile.compute + ring(profile.gradient, size.gpus, link))
+    return gain

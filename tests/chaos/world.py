@@ -1,0 +1,339 @@
+"""One run of the simulation: a room with planes, clients and faults, drawn from a seed, and what came of
+it.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import shutil
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, cast
+from unittest.mock import patch
+
+import sqlalchemy as sa
+from tests.chaos import policies
+from tests.chaos.clients import POLICIES, Client
+from tests.chaos.database import ChaosStore, DatabaseLock, Server, template
+from tests.chaos.faults import FAULTS, Injector
+from tests.chaos.invariants import RULES, Invariants, Violation
+from tests.chaos.kernel import Kernel
+from tests.chaos.room import SECOND, Process, Room, any_of
+from tests.chaos.simulated_modules import simulated
+
+from dovetail.control import plane_state, serve
+from dovetail.control.plane import Plane
+from dovetail.engines.local import cgroup_limits
+from dovetail.policies.registry import POLICIES as REGISTRY
+
+HOUR = 3_600 * SECOND
+KEEP_DAYS = 10.0
+LONGEST_DRAIN = 96 * HOUR
+KINDS: dict[str, float] = {"plain": 4, "saves": 3, "deaf": 1, "broken": 1, "again": 1, "reports": 1}
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a run has shown."""
+
+    seed: int
+    faults: tuple[str, ...]
+    violation: Violation | None
+    digest: str  # of all steps
+    hours: float  # simulated
+    steps: int
+    struck: dict[str, int]
+    jobs: int
+    states: dict[str, int]
+    deeds: dict[str, int]
+    commits: int
+    starts: int  # of planes
+    cpu: float
+    log: list[str]
+
+
+@dataclass(eq=False)
+class PlaneProcess:
+    """A plane under a service manager, which starts it again when it has ended."""
+
+    name: str
+    folder: Path
+    port: int
+    process: Process | None = None
+    up: serve.Up | None = None
+    starts: int = 0
+
+
+@dataclass(eq=False)
+class World:
+    """All that a run consists of."""
+
+    room: Room
+    kernel: Kernel
+    server: Server
+    file: Path
+    planes: list[PlaneProcess]
+    policy: str
+    obstructed_until: int = 0
+    closing: bool = False
+    words: str = "no plane has come up"  # of the plane that ended last
+
+    def obstruct(self, seconds: float) -> None:
+        """A fault keeps planes from their work for this long."""
+        self.obstructed_until = max(self.obstructed_until, self.room.now + round(seconds * SECOND))
+
+    def obstructed(self) -> bool:
+        """Whether a fault keeps all planes from their work."""
+        if self.room.now < self.obstructed_until:
+            return True
+        for made in self.planes:
+            process = made.process
+            if process is None or (not process.stopped and self.server.reachable(process)):
+                return False
+        return True
+
+    def living(self) -> Iterator[Plane]:
+        for made in self.planes:
+            if made.up is not None and made.process is not None and made.process.alive:
+                yield made.up.plane
+
+    # -- planes
+
+    def manage(self) -> None:
+        """The service manager: start planes that do not run."""
+        while True:
+            for made in self.planes:
+                if (made.process is None or not made.process.alive) and not self.closing:
+                    self.start(made)
+            self.room.sleep(2.0 + self.room.random.random() * 3.0)
+
+    def start(self, made: PlaneProcess) -> None:
+        made.starts += 1
+        made.up = None
+        wanted = serve.Wanted(
+            folder=made.folder,
+            virtual="2x4:A100",
+            port=made.port,
+            policy=self.policy if made.starts == 1 else None,
+            database=self.server.url,
+            keep_days=KEEP_DAYS,
+        )
+
+        def main() -> None:
+            self.room.io("the plane starts", 1.0)
+            try:
+                with serve.plane_up(wanted) as up:
+                    made.up = up
+                    over = plane_event(self.room)
+                    up.plane.on_failure(over.set)
+                    self.room.note("the plane is up")
+                    if up.plane.failed is None:
+                        over.wait()
+                    self.room.note(f"the plane has failed: {type(up.plane.failed).__name__}")
+                    self.words = f"the last one failed: {up.plane.failed!r}"[:300]
+            except Exception as error:
+                self.room.note(f"the plane ends: {type(error).__name__}")
+                self.words = f"the last one ended: {error!r}"[:300]
+            finally:
+                made.up = None
+
+        made.process = self.room.spawn(made.name, main)
+
+
+def plane_event(room: Room) -> Any:
+    from tests.chaos.simulated_modules import _Event
+
+    return _Event(room)
+
+
+@contextmanager
+def _installed(world: World, invariants: Invariants) -> Iterator[None]:
+    """The product runs in this room until the context ends."""
+    two = len(world.planes) > 1
+    election = serve._election
+    paths = cast("dict[str, str]", REGISTRY.paths)
+    store = type("RoomStore", (ChaosStore,), {"server": world.server})
+    logger = logging.getLogger("dovetail")
+    level = logger.level
+    logger.setLevel(logging.CRITICAL + 1)
+    try:
+        with (
+            patch.object(serve, "Store", store),
+            patch.object(
+                serve, "_election", lambda s, f: DatabaseLock(world.server, s) if two else election(s, f)
+            ),
+            patch.object(cgroup_limits, "detect", lambda: cgroup_limits.Limits(why="it is simulated")),
+            patch.object(plane_state, "SNAPSHOT_EVERY", 40),
+            patch.dict(paths, policies.REGISTERED),
+            patch.dict(os.environ, {"DOVETAIL_ALLOW_ROOT": "1"}),  # no job of a simulation runs as anybody
+            simulated(world.room, world.kernel, invariants.removed),
+        ):
+            yield
+    finally:
+        logger.setLevel(level)
+
+
+def play(
+    seed: int,
+    hours: float,
+    faults: frozenset[str] = frozenset(FAULTS),
+    *,
+    rules: frozenset[str] = frozenset(RULES),
+    keep_log: bool = False,
+) -> Outcome:
+    """Play one world for this many simulated hours, and then until all jobs are over.
+
+    `rules` are those that end the run when they are broken. They change no step before that.
+    """
+    began = time.process_time()
+    policies.VERSION[0] = 0
+    folder = Path(tempfile.mkdtemp(prefix="dovetail-chaos-", dir="/dev/shm"))
+    try:
+        return _play(Room(seed, keep_log=keep_log), seed, hours, faults, rules, folder, began)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _play(
+    room: Room,
+    seed: int,
+    hours: float,
+    faults: frozenset[str],
+    rules: frozenset[str],
+    folder: Path,
+    began: float,
+) -> Outcome:
+    pick = room.random
+    allowed = faults
+    if faults == frozenset(FAULTS):  # each world has some faults, not all: they hide each other
+        allowed = frozenset(name for name in FAULTS if pick.random() < 0.4)
+    two = "second-plane" in allowed
+    room.longest_nap = 2.0 if two else 30.0
+    kernel = Kernel(room)
+    names = ("one", "two") if two else ("one",)
+    own = "other-folder" in allowed
+    file = folder / "plane.db"
+    shutil.copyfile(template() / "plane.db", file)
+    server = Server(room, file)
+    policy = "changing" if "changed-policy" in allowed else any_of(room, POLICIES)
+    planes = [
+        PlaneProcess(f"plane-{name}", folder / (f"state-{name}" if own else "state"), 1 + number)
+        for number, name in enumerate(names)
+    ]
+    world = World(room, kernel, server, file, planes, policy)
+    invariants = Invariants(
+        room, kernel, rules, round(KEEP_DAYS * 24 * HOUR), world.living, world.obstructed, lambda: world.words
+    )
+    kernel.began, kernel.over, kernel.forgotten = invariants.began, invariants.over, invariants.forgotten
+    server.committed = invariants.committed
+    room.on_step = invariants.step
+    kinds = dict(KINDS)
+    if "rubbish" in allowed:
+        kinds["reports-rubbish"] = 0.5
+    if "vandals" in allowed:
+        kinds["vandal"] = 0.5
+    clients = [
+        Client(room, name, invariants, planes, kinds, every=60.0 * 2.0 ** pick.randrange(0, 4), lost=0.02)
+        for name in ("red", "blue")
+    ]
+    injector = Injector(world, allowed, every=60.0 * 2.0 ** pick.randrange(0, 5))
+    room.note(f"faults {sorted(allowed)}, policy {policy}, planes {len(planes)}")
+
+    def ended() -> bool:
+        return invariants.violation is not None
+
+    with _installed(world, invariants):
+        try:
+            room.spawn("manager", world.manage, machine="outside")
+            for client in clients:
+                room.spawn(f"client-{client.tenant}", client.run, machine="outside")
+            room.spawn("prober", lambda: _probe(room, clients[0], world), machine="outside")
+            room.spawn("faults", injector.run, machine="outside")
+            room.run(round(hours * HOUR), ended)
+            if not ended():
+                _drained(world, invariants, clients, injector, ended)
+        finally:
+            world.closing = True
+            room.on_step = lambda: None
+            room.end()
+    counts = Counter(state.value for state in invariants.states.values())
+    return Outcome(
+        seed=seed,
+        faults=tuple(sorted(allowed)),
+        violation=invariants.violation,
+        digest=room.digest,
+        hours=room.now / HOUR,
+        steps=room.steps,
+        struck=dict(injector.counts),
+        jobs=len(invariants.known),
+        states=dict(counts),
+        deeds=dict(sum((client.deeds for client in clients), Counter())),
+        commits=invariants.commits,
+        starts=sum(made.starts for made in planes),
+        cpu=time.process_time() - began,
+        log=list(room.tail),
+    )
+
+
+def _probe(room: Room, client: Client, world: World) -> None:
+    """Ask every minute for something that must be written."""
+    from dovetail.control import commands
+
+    while not world.closing:
+        room.sleep(60.0)
+        client.ask(lambda plane: commands.set_priority(plane, [], 0))
+
+
+def _drained(
+    world: World, invariants: Invariants, clients: list[Client], injector: Injector, ended: Any
+) -> None:
+    """No more faults and no more requests: all that was accepted has to end."""
+    room = world.room
+    injector.closing = True
+    for client in clients:
+        client.closing = True
+    room.note("all faults are over")
+    room.disk_full, room.slow_until = False, 0
+    world.server.unreachable.clear()
+    world.server.lost_answers = 0.0
+    for process in list(room.processes.values()):
+        process.trap = None
+        if process.stopped:
+            room.resume(process)
+
+    def release() -> None:
+        from dovetail.control import commands
+
+        while True:
+            held = [k for k in invariants.known.values() if not clients[0].over(k)]
+            for known in held:
+                known.held = False
+            ids = [k.id for k in held]
+            clients[0].ask(partial(commands.release, ids=ids))
+            room.sleep(600.0)
+
+    room.spawn("releaser", release, machine="outside")
+
+    def over() -> bool:
+        return bool(ended()) or all(clients[0].over(k) for k in invariants.known.values())
+
+    room.run(room.now + 600 * SECOND, ended)  # clients end what they do
+    room.run(room.now + LONGEST_DRAIN, over)
+    if not ended():
+        invariants.at_the_end(_rows(world.file))
+
+
+def _rows(file: Path) -> dict[str, str]:
+    engine = sa.create_engine(f"sqlite:///{file}")
+    try:
+        with engine.connect() as connection:
+            return {row.id: row.state for row in connection.exec_driver_sql("SELECT id, state FROM jobs")}
+    finally:
+        engine.dispose()

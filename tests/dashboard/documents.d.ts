@@ -1,0 +1,207 @@
+// Generated from dovetail.client.documents by docs/generate.py.
+
+/** What is held on one node. */
+export interface Part {
+  node: string;
+  devices: number[];
+  /** Of each device, in thousandths; nothing: all. */
+  share?: number | null;
+}
+
+/** The place of a job in its array. */
+export interface Member {
+  id: string;
+  index: number;
+}
+
+/** The array that a job stands for in a folded list. */
+export interface Members {
+  count: number;
+  states: Record<string, number>;
+  first_started_at: string | null;
+}
+
+/** When something will probably happen. */
+export interface Span {
+  low: string | null;
+  likely: string | null;
+  high: string | null;
+}
+
+/** A job at one moment; in lists long texts are cut and a placement shows its first nodes only. */
+export interface Job {
+  id: string;
+  name: string;
+  state: "pending" | "held" | "running" | "stopping" | "completed" | "failed" | "cancelled" | "timeout" | "node-failed" | "out-of-memory" | "refused";
+  /** The state as squeue abbreviates it. */
+  letter: string;
+  /** Why it waits, in a word. */
+  reason: string;
+  kind: string;
+  tenant: string;
+  user: string;
+  model: string;
+  priority: number;
+  /** Devices it asks for. */
+  gpus: number;
+  /** The part of each device that it asks for: 0.5 is a half; null without GPUs. */
+  gpu_share: number | null;
+  nodes: number;
+  /** Cores on each node; null: none were asked for. */
+  cpus: number | null;
+  /** Bytes on each node; null: none were asked for. */
+  memory: number | null;
+  /** Any of these; none: any. */
+  gpu_types: string[];
+  time_limit: number | null;
+  /** When it was submitted. */
+  submitted_at: string;
+  /** The job does not start before this moment, if it asked for one. */
+  begin_at: string | null;
+  /** Since when only resources kept it from its first start; null: something else does. */
+  eligible_at: string | null;
+  /** Its last start. */
+  started_at: string | null;
+  first_started_at: string | null;
+  ended_at: string | null;
+  /** Seconds that it was eligible to run and did not run, so far; after preemptions too. Time held, before its begin time or behind dependencies does not count. */
+  waited: number;
+  /** When its present wait began; null: it does not wait. */
+  waiting_since: string | null;
+  /** Seconds from when it became eligible to its first start; null before that. */
+  first_start_after: number | null;
+  /** Seconds that it ran so far, over all attempts. */
+  took: number;
+  placement: Part[];
+  /** How often it was started. */
+  attempt: number;
+  restarts: number;
+  exit_code: number | null;
+  /** How the last attempt ended: exited, stopped, timeout, oom, lost ... */
+  cause: string;
+  /** The same as a sentence. */
+  detail: string;
+  array: Member | null;
+  /** In a folded list: the whole array that this job stands for. */
+  members: Members | null;
+  dependency: string | null;
+  /** Its first output file; only in the answer about one job. */
+  output: string | null;
+  /** Its last report. */
+  progress: Record<string, unknown> | null;
+  /** GPUs held times seconds so far, over all attempts. */
+  gpu_seconds: number;
+  /** Of these, work that was not saved and had to be done again, whether the job was told to stop or failed and was retried. */
+  lost_gpu_seconds: number;
+  /** When it is expected to end; only in the answer about one job, and while it runs. */
+  ends_at: Span | null;
+}
+
+/** All members of an array at a glance. */
+export interface Array {
+  id: string;
+  count: number;
+  states: Record<string, number>;
+  name: string;
+  tenant: string;
+  user: string;
+  /** When its first member was submitted. */
+  submitted_at: string;
+  first_started_at: string | null;
+  ended_at: string | null;
+  gpu_seconds: number;
+  lost_gpu_seconds: number;
+  /** After an action: how many members it changed. */
+  acted?: number | null;
+}
+
+/** One start of a job. */
+export interface JobAttempt {
+  attempt: number;
+  placement: Part[];
+  gpu_types: string[];
+  /** Seconds that the job waited for this start. */
+  waited: number;
+  /** When it was started. */
+  started_at: string;
+  ended_at: string | null;
+  exit_code: number | null;
+  cause: string;
+  detail: string;
+}
+
+/** A job on devices that a waiting job could use. */
+export interface Holder {
+  /** null: jobs of other tenants, taken together. */
+  job: string | null;
+  tenant: string | null;
+  gpus: number;
+  ends_at: string | null;
+}
+
+/** Jobs that the policy considers before this one. */
+export interface Ahead {
+  /** Those that this token may see. */
+  own: number;
+  /** Whether there are more. */
+  others: boolean;
+}
+
+/** Why a job waits, which jobs hold what it needs, and what would let it start. */
+export interface Why {
+  job: string;
+  state: "pending" | "held" | "running" | "stopping" | "completed" | "failed" | "cancelled" | "timeout" | "node-failed" | "out-of-memory" | "refused";
+  reason: string;
+  sentence: string;
+  holders: Holder[];
+  remedy: string;
+  starts_at: Span | null;
+  /** When it is expected to end, whether it waits or runs. */
+  ends_at: Span | null;
+  /** The job does not start before this moment, if it asked for one. */
+  begin_at: string | null;
+  ahead: Ahead;
+}
+
+/** GPUs on one node of a plan. */
+export interface Place {
+  node: string;
+  gpus: number;
+}
+
+/** Where and about when a job would start. */
+export interface Plan {
+  /** False: not now, because nodes that the job needs are out of service. */
+  fits: boolean;
+  starts_at: Span | null;
+  /** If it said how long it takes. */
+  ends_at: Span | null;
+  placement: Place[];
+  /** Jobs that this token may see. */
+  preempts: string[];
+  /** How many more. */
+  preempts_others: number;
+  cost: number | null;
+  /** What else there is to know, a line each. */
+  notes: string[];
+  /** Why it does not fit now; empty if it does. */
+  detail: string;
+}
+
+/** A node and what is free on it. */
+export interface Node {
+  name: string;
+  type: string;
+  gpus: number;
+  /** GPUs, whole ones. */
+  free: number;
+  state: "up" | "drained" | "lost" | "off";
+  reason: string;
+  cpus: number;
+  /** Bytes. */
+  memory: number;
+  /** Those that this token may see. */
+  jobs: string[];
+  /** How many more jobs run there. */
+  others: number;
+}

@@ -1,0 +1,91 @@
+"""Fixed runs of the policies that use a solver or sums of floats, with their options: digests of journals.
+
+Run as a program it prints a digest for each run, or with `write` keeps them. Do so only for a change that is
+meant to change decisions, and name the change in the commit.
+"""
+
+from __future__ import annotations
+
+import csv
+import sys
+from collections.abc import Callable, Iterator
+from itertools import islice
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from tests.golden.gavel_runs import trace
+from tests.golden.journals import WORLDS, World, digest
+
+from dovetail.model.cluster import Cluster, GpuType, Node
+from dovetail.traces.gavel import read_gavel
+
+DIGESTS = Path(__file__).with_name("data") / "solver_journals.csv"
+
+
+class SolverRun(NamedTuple):
+    policy: str
+    options: dict[str, Any]
+    world: str
+
+    @property
+    def name(self) -> str:
+        options = " ".join(f"{name}={value}" for name, value in self.options.items())
+        return f"{self.policy} {options} on {self.world}".replace("  ", " ")
+
+
+def pairs() -> World:
+    """The first jobs of Gavel's trace for space sharing, with measured speeds of pairs, on three types."""
+    jobs = list(islice(read_gavel(trace("pub_single_s7_n100"), throughputs="gavel").jobs, 20))
+    kinds = [kind for kind in ("V100", "P100", "K80") for _ in range(3)]
+    return World(Cluster(tuple(Node(f"n{i}", 1, GpuType(kind)) for i, kind in enumerate(kinds))), jobs, ())
+
+
+def first_jobs(name: str, count: int = 45) -> Callable[[], World]:
+    """A fixed world with its first jobs only: a run takes a second or less."""
+
+    def made() -> World:
+        world = WORLDS[name]()
+        return world._replace(jobs=world.jobs[:count])
+
+    return made
+
+
+ALL_WORLDS = {"typed": first_jobs("typed"), "stormy": first_jobs("stormy"), "pairs": pairs}
+
+OBJECTIVES = ("max-min", "max-sum", "makespan", "finish-time")
+RUNS = (
+    *(SolverRun("gavel", {"objective": name}, "typed") for name in (*OBJECTIVES, "cost", "allox")),
+    *(SolverRun("gavel", {"objective": name, "solver": "vertex"}, "typed") for name in OBJECTIVES),
+    *(SolverRun("gavel", {"objective": name, "packed": True}, "pairs") for name in (*OBJECTIVES, "fifo")),
+    *(
+        SolverRun("gavel", {"objective": name, "packed": True, "solver": "vertex"}, "pairs")
+        for name in ("max-min", "max-sum", "makespan")
+    ),
+    SolverRun("gavel", {"water_filling": True}, "typed"),
+    SolverRun("gavel", {"hierarchy": "fair"}, "typed"),
+    SolverRun("gavel", {"hierarchy": "fifo"}, "stormy"),
+    SolverRun("gavel", {"speeds": "measured"}, "typed"),
+    SolverRun("pop", {"subproblems": 3}, "typed"),
+    SolverRun("pop", {"subproblems": 3, "objective": "max-sum"}, "typed"),
+    *(
+        SolverRun(policy, {}, "typed")
+        for policy in ("allox", "astraea", "dorm", "gandiva-fair", "shockwave", "themis")
+    ),
+)
+
+
+def rows() -> Iterator[tuple[str, str, int]]:
+    for run in RUNS:
+        yield (run.name, *digest(run.policy, ALL_WORLDS[run.world](), **run.options))
+
+
+def kept() -> list[tuple[str, str, int]]:
+    with DIGESTS.open(newline="") as file:
+        return [(row["run"], row["sha256"], int(row["steps"])) for row in csv.DictReader(file)]
+
+
+if __name__ == "__main__":
+    with DIGESTS.open("w", newline="") if sys.argv[1:] == ["write"] else sys.stdout as out:
+        writer = csv.writer(out, lineterminator="\n")
+        writer.writerow(("run", "sha256", "steps"))
+        writer.writerows(rows())

@@ -1,0 +1,46 @@
+"""A job that its tenant's limit keeps waiting evicts no other job: that would be in vain."""
+
+from __future__ import annotations
+
+import pytest
+
+from dovetail.core.core import Core
+from dovetail.model.action import Stop
+from dovetail.model.cluster import Tenant
+from dovetail.model.event import SUBMITTED, Event
+from dovetail.model.job import Traits
+from dovetail.model.units import SECOND
+from dovetail.policies.registry import POLICIES
+from dovetail.testing.build import cluster, job
+
+TENANTS = (
+    Tenant("all"),
+    Tenant("a", parent="all", limit=4, quota=6, weight=3),
+    Tenant("b", parent="all", quota=2, weight=1),
+)
+
+
+# These choose the jobs of a round at once, without a look at limits: the devices of such a job stay free.
+BY_ROUND = {"gavel", "pop"}
+
+
+@pytest.mark.parametrize("name", sorted(set(POLICIES.names()) - BY_ROUND))
+def test_a_job_above_its_tenants_limit_evicts_no_job(name: str) -> None:
+    """Tenant a holds 4 GPUs, its limit. Tenant b borrows: it holds 4 with a quota of 2."""
+    core = Core(cluster(nodes=2, gpus=4, tenants=list(TENANTS)), POLICIES.make(name))
+    first = job("a0", gpus=4, hours=10, tenant="a", traits=Traits(preemptible=False))
+    events: list[Event] = [(0, SUBMITTED, first.id, 0, first)]
+    for number in range(4):
+        lent = job(f"b{number}", gpus=1, hours=10, tenant="b")
+        events.append((0, SUBMITTED, lent.id, 0, lent))
+    core.handle(0, events)
+    late = job("a1", gpus=1, hours=10, at=1, tenant="a", priority=5)
+    stops = []
+    step = core.handle(SECOND, [(SECOND, SUBMITTED, late.id, 0, late)])
+    for _ in range(5):
+        stops += [action for action in step.actions if isinstance(action, Stop)]
+        if core.alarm is None:
+            break
+        step = core.handle(core.alarm, [])
+    assert stops == []
+    assert "a1" in {waits.id for waits in core.queue}
