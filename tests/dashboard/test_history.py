@@ -58,6 +58,26 @@ def saved(page: Page) -> list[dict[str, str]]:
         return list(csv.DictReader(file))
 
 
+def test_types_that_load_after_the_price_dialog_opened_are_in_it(
+    plane: Any, open_page: Opener, work: dict[str, str]
+) -> None:
+    page = open_page(plane.admin, "#/jobs")
+    held: list[Any] = []
+
+    def hold(route: Any) -> None:
+        held.append(route)
+
+    page.route(lambda url: "/report?by=type" in url, hold)
+    page.goto(f"{plane.url}/#/history?by=model")
+    page.get_by_role("button", name="Change prices").click()
+    page.get_by_role("textbox", name="Currency").fill("EUR")
+    expect(page.get_by_role("textbox", name="V100")).to_have_count(0)
+    held[0].continue_()
+    page.get_by_role("textbox", name="V100").fill("7")
+    expect(page.get_by_role("textbox", name="Currency")).to_have_value("EUR")
+    page.get_by_role("button", name="Keep the prices").click()
+
+
 def test_an_admin_sets_prices_and_all_see_what_it_cost(
     plane: Any, open_page: Opener, work: dict[str, str]
 ) -> None:

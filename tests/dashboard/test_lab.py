@@ -409,6 +409,24 @@ def test_with_more_nodes_those_who_wait_would_start_sooner(
     page.wait_for_url(re.compile("from=K80&to=H100&faster=4"))
 
 
+# The address changes in the very turn in which the tool is drawn for the first time, before its effects run.
+MOVE_AT_ONCE = """
+new MutationObserver((_, self) => {
+  if (!document.querySelector("fieldset")) return;
+  self.disconnect();
+  location.hash = "#/lab/whatif?policy=srtf";
+}).observe(document, { childList: true, subtree: true });
+"""
+
+
+def test_an_address_that_changes_while_the_tool_is_drawn_counts(plane: Any, open_page: Opener) -> None:
+    page = open_page(plane.token("user"), "#/lab")
+    page.get_by_role("heading", name="Lab").wait_for()
+    page.evaluate(MOVE_AT_ONCE)
+    page.goto(f"{plane.url}/#/lab/whatif")
+    expect(page.get_by_role("button", name="Simulate")).to_be_enabled()
+
+
 def test_another_tenant_sees_none_of_it(plane: Any, open_page: Opener, full: list[str]) -> None:
     page = open_page(plane.token("user", "other"), "#/lab/whatif?policy=srtf")
     page.get_by_role("button", name="Simulate").click()

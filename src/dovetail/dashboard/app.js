@@ -5,7 +5,8 @@
 
 import { h, render } from "preact";
 import { ago, when } from "./format.js";
-import { Button, html, Loading, Note, Page, Select, useEffect, useRef, useState } from "./components.js";
+import { Button, html, Loading, Note, Page, Select } from "./components.js";
+import { useEffect, useLayoutEffect, useRef, useState } from "./components.js";
 import { may, planeNow, resume, useSession } from "./session.js";
 import { SignInPage } from "./pages/signin.js";
 
@@ -63,7 +64,7 @@ export function go(hash, { replace = false } = {}) {
  */
 export function useRoute() {
   const [now, set] = useState(route);
-  useEffect(() => {
+  useLayoutEffect(() => { // before the browser paints, so that no change is missed
     const tell = () => set(route());
     addEventListener("hashchange", tell);
     return () => removeEventListener("hashchange", tell);

@@ -44,14 +44,18 @@ export function PriceCard({ prices, error, types, admin, onChange }) {
 /** @param {{prices: Prices, types: string[], onClose: () => void, onSaved: () => void}} props */
 function PriceDialog({ prices, types, onClose, onSaved }) {
   const [currency, setCurrency] = useState(prices.currency);
-  const [rows, setRows] = useState(() => [...types].sort().map((type) => (
-    { type, known: true, price: String(prices.per_gpu_hour[type] ?? "") }
-  )));
+  // Types may still be loading when the dialog opens, so only what was typed is state.
+  const [changed, setChanged] = useState(/** @type {Record<string, string>} */ ({}));
+  const [added, setAdded] = useState(/** @type {{type: string, price: string}[]} */ ([]));
+  const known = [...types].sort().map((type) => (
+    { type, price: changed[type] ?? String(prices.per_gpu_hour[type] ?? "") }
+  ));
+  const rows = [...known, ...added];
   const [busy, setBusy] = useState(false);
   const [error, setError] = useState("");
   /** @param {number} at @param {Partial<{type: string, price: string}>} change */
-  const set = (at, change) => setRows(rows.map((row, n) => (n === at ? { ...row, ...change } : row)));
-  const wrong = rows.find(({ price }) => price.trim() !== "" && !(Number(price) >= 0));
+  const setAdd = (at, change) => setAdded(added.map((row, n) => (n === at ? { ...row, ...change } : row)));
+  const wrong = rows.find(({ price }) => isWrong(price));
 
   /** @param {Event} event */
   const save = async (event) => {
@@ -75,22 +79,22 @@ function PriceDialog({ prices, types, onClose, onSaved }) {
           <input value=${currency} maxlength="8" autocomplete="off"
             onInput=${typed(setCurrency)} />
         <//>
-        ${rows.map((row, n) => html`
+        ${known.map(({ type, price }) => html`
+          <div class="row" key=${type}>
+            <${Price} label=${type} price=${price}
+              onChange=${(/** @type {string} */ price) => setChanged((old) => ({ ...old, [type]: price }))} />
+          </div>`)}
+        ${added.map((row, n) => html`
           <div class="row" key=${n}>
-            ${!row.known && html`
-              <${Field} label="Type of GPU">
-                <input value=${row.type} maxlength="64" autocomplete="off"
-                  onInput=${typed((type) => set(n, { type }))} />
-              <//>`}
-            <${Field} label=${row.known ? row.type : "Price"}
-              hint=${row.price.trim() === "" ? "Empty: no price known. 0: free." : ""}
-              error=${row.price.trim() !== "" && !(Number(row.price) >= 0) ? "a number, 0 or more" : ""}>
-              <input inputmode="decimal" value=${row.price} autocomplete="off"
-                onInput=${typed((price) => set(n, { price }))} />
+            <${Field} label="Type of GPU">
+              <input value=${row.type} maxlength="64" autocomplete="off"
+                onInput=${typed((type) => setAdd(n, { type }))} />
             <//>
+            <${Price} label="Price" price=${row.price}
+              onChange=${(/** @type {string} */ price) => setAdd(n, { price })} />
           </div>`)}
         <div class="row">
-          <${Button} onClick=${() => setRows([...rows, { type: "", known: false, price: "" }])}>Add a type<//>
+          <${Button} onClick=${() => setAdded([...added, { type: "", price: "" }])}>Add a type<//>
         </div>
         ${error && html`<${Note} kind="error">${error}<//>`}
         <div class="row">
@@ -98,5 +102,19 @@ function PriceDialog({ prices, types, onClose, onSaved }) {
           <${Button} onClick=${onClose}>Keep the prices<//>
         </div>
       </form>
+    <//>`;
+}
+
+/** @param {string} price as it was typed */
+function isWrong(price) {
+  return price.trim() !== "" && !(Number(price) >= 0);
+}
+
+/** @param {{label: string, price: string, onChange: (price: string) => void}} props */
+function Price({ label, price, onChange }) {
+  return html`
+    <${Field} label=${label} hint=${price.trim() === "" ? "Empty: no price known. 0: free." : ""}
+      error=${isWrong(price) ? "a number, 0 or more" : ""}>
+      <input inputmode="decimal" value=${price} autocomplete="off" onInput=${typed(onChange)} />
     <//>`;
 }

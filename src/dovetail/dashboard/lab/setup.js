@@ -5,7 +5,7 @@
 
 import { Problem, post } from "../api.js";
 import { number } from "../format.js";
-import { useEffect, useRef, useState } from "../components.js";
+import { useEffect, useLayoutEffect, useRef, useState } from "../components.js";
 
 const PACE_MS = 1000;
 const PATIENCE = 40; // times that a request to a busy Lab is sent again
@@ -129,7 +129,8 @@ export function useSetup(tool, read, write) {
   const [setup, setSetup] = useState(() => read(query()));
   const latest = useRef(setup);
   const timer = useRef(0);
-  useEffect(() => {
+  // Before the browser paints: an address that changes between the first look at it and an effect would be missed.
+  useLayoutEffect(() => {
     const moved = () => {
       if (location.hash.split("?")[0] !== `#/lab/${tool}`) return;
       latest.current = read(query());
