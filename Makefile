@@ -3,6 +3,7 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+RUN := $(VENV)/.run
 STAMP := $(VENV)/.stamp
 PAGE := tests/dashboard
 CODE = $(wildcard src tests benchmarks docs)
@@ -14,32 +15,37 @@ HOURS ?= 24
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup up example torch browser screenshots quick test test-long search chaos kills case lint page-types \
+.PHONY: help install setup up example torch browser screenshots quick test test-long search chaos kills case lint page-types \
   check format bench docs hooks clean
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-setup: $(STAMP) ## make .venv with everything pinned; skipped while nothing changed
+install: $(RUN) ## make .venv with what running needs, pinned; no tools for development
 
-$(STAMP): pyproject.toml requirements/dev.txt
+$(RUN): pyproject.toml requirements/dev.txt
 	@command -v $(PYTHON) >/dev/null || { \
-	  echo "error: $(PYTHON) not found; install Python 3.11 or newer, or name one: make setup PYTHON=python3.12" >&2; exit 1; }
+	  echo "error: $(PYTHON) not found; install Python 3.11 or newer, or name one: make up PYTHON=python3.12" >&2; exit 1; }
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
 	  echo "error: Dovetail needs Python 3.11 or newer; $(PYTHON) is $$($(PYTHON) -V 2>&1)" >&2; \
-	  echo "  name a newer one: make setup PYTHON=python3.12" >&2; exit 1; }
+	  echo "  name a newer one: make up PYTHON=python3.12" >&2; exit 1; }
 	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { \
 	  echo "error: $(PYTHON) cannot make virtual environments" >&2; \
 	  echo "  on Debian or Ubuntu: apt-get install python3-venv" >&2; exit 1; }
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements/dev.txt
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint requirements/dev.txt -e .
 	@touch $@
 
-up: setup ## start a plane on this machine (more: make up ARGS="--virtual 4x8:A100 --demo")
+setup: $(STAMP) ## add the tools for development, pinned; skipped while nothing changed
+
+$(STAMP): $(RUN) requirements/dev.txt
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements/dev.txt
+	@touch $@
+
+up: install ## start a plane on this machine (more: make up ARGS="--virtual 4x8:A100 --demo")
 	@$(BIN)/dovetail up $(ARGS)
 
-example: setup ## compare three policies on a real trace; writes report.html
+example: install ## compare three policies on a real trace; writes report.html
 	$(BIN)/dovetail compare philly --cluster 52x8 --policies fifo,sjf,tiresias-l --head 5000 --report report.html
 
 torch: setup ## add PyTorch (CPU), for the examples that train and their tests

@@ -402,14 +402,14 @@ def test_the_readme_begins_with_a_job_its_log_and_a_why() -> None:
 
 def test_make_up_starts_a_plane() -> None:
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
-    recipe = re.search(r"^up: setup .*\n\t@?\$\(BIN\)/(.*)$", makefile, re.M)
+    recipe = re.search(r"^up: install .*\n\t@?\$\(BIN\)/(.*)$", makefile, re.M)
     assert recipe is not None
     assert recipe[1] == "dovetail up $(ARGS)"
 
 
 def test_make_example_is_shown() -> None:
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
-    recipe = re.search(r"^example: setup .*\n\t\$\(BIN\)/(.*)$", makefile, re.M)
+    recipe = re.search(r"^example: install .*\n\t\$\(BIN\)/(.*)$", makefile, re.M)
     assert recipe is not None
     typed = [command for b in blocks("README.md") if b.kind == "console" for command, _ in commands(b.text)]
     assert recipe[1] in typed
