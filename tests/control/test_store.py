@@ -246,6 +246,22 @@ def test_a_corrupt_database_is_named_and_left_alone(tmp_path: Path) -> None:
         assert file.read_bytes() == before
 
 
+def test_whichever_page_is_damaged_it_is_said_in_one_line(tmp_path: Path) -> None:
+    file = made_store(tmp_path)
+    whole = file.read_bytes()
+    told = set()
+    for start in range(4096, len(whole), 4096):
+        file.write_bytes(
+            whole[:start] + bytes(b ^ 0xFF for b in whole[start : start + 64]) + whole[start + 64 :]
+        )
+        try:
+            Store(url_of(None, tmp_path)).close()
+        except BadStore as error:
+            told.add(str(error))
+    assert len(told) > 10  # some pages are free, and damage there is no loss
+    assert all("corrupt" in line and "\n" not in line for line in told)
+
+
 def test_a_torn_log_costs_only_what_was_torn_off(tmp_path: Path) -> None:
     """The last commits may be gone with the disk's promise; the plane goes on from those before."""
     traces = harness.traces_in(tmp_path)

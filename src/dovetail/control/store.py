@@ -125,7 +125,7 @@ class Store:
                 if self.sqlite:
                     found = connection.exec_driver_sql("PRAGMA quick_check(1)").scalar()
                     if found != "ok":
-                        raise BadStore(self._corrupt(str(found)))
+                        raise BadStore(self._corrupt(" ".join(str(found).split())))
                 else:
                     connection.exec_driver_sql("SELECT 1")
         except ModuleNotFoundError as error:
