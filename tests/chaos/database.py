@@ -22,6 +22,7 @@ from sqlalchemy.engine import Connection
 from tests.chaos.room import SECOND, Process, Room
 
 from dovetail.control import tables
+from dovetail.control.migrations import LATEST
 from dovetail.control.store import Batch, Deposed, Store, StoreError
 
 LEASE = 15 * SECOND
@@ -140,7 +141,7 @@ class ChaosStore(Store):
     server: Server  # set for each room
     _batch: Batch | None = None  # that is being written
 
-    def migrate(self, version: str = "head") -> None:
+    def migrate(self, version: int = LATEST) -> None:
         """The tables are there."""
 
     @contextmanager

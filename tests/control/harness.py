@@ -368,6 +368,7 @@ def _arm(point: str, times: int, number: int = signal.SIGKILL) -> None:
     """Send this signal to itself there, when it is passed for the so-manieth time."""
     import sqlalchemy as sa
 
+    from dovetail.control.migrations import LATEST
     from dovetail.control.plane import Plane
     from dovetail.control.store import Store
     from dovetail.engines.local import json_files
@@ -437,7 +438,7 @@ def _arm(point: str, times: int, number: int = signal.SIGKILL) -> None:
             migrating: list[bool] = []
             migrate = Store.migrate
 
-            def migrated(self: Any, version: str = "head") -> None:
+            def migrated(self: Any, version: int = LATEST) -> None:
                 migrating.append(True)
                 migrate(self, version)
                 migrating.clear()

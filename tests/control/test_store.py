@@ -11,19 +11,19 @@ import signal
 import sqlite3
 import subprocess
 import sys
+import threading
 import zlib
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 import sqlalchemy as sa
-from alembic.autogenerate import compare_metadata
-from alembic.migration import MigrationContext
 from tests.control import harness
 
-from dovetail.control import commands, submission, tables
+from dovetail.control import commands, migrations, submission, tables
 from dovetail.control.plane import Plane
 from dovetail.control.request import parse_request
 from dovetail.control.serve import Wanted, plane_up
@@ -36,24 +36,76 @@ ANN = Caller("ann", "team", "ann", "user")
 # --- migrations --------------------------------------------------------------------------------------
 
 
-def differences(url: str) -> list[Any]:
-    store = Store(url)
-    try:
-        store.migrate()
-        store.migrate()  # once more changes nothing
-        with store.engine.connect() as connection:
-            context = MigrationContext.configure(connection, opts={"compare_type": True})
-            return list(compare_metadata(context, tables.metadata))
-    finally:
-        store.close()
+def shape(url: str) -> dict[str, Any]:
+    """All that a database knows of the tables but the order of their columns."""
+    engine = sa.create_engine(url)
+    seen = sa.inspect(engine)
+    found = {}
+    for name in seen.get_table_names():
+        columns = {column.pop("name"): column for column in map(dict, seen.get_columns(name))}
+        for column in columns.values():
+            column["type"] = str(column["type"])
+        parts: list[Any] = [
+            seen.get_foreign_keys(name),
+            seen.get_unique_constraints(name),
+            seen.get_indexes(name),
+        ]
+        found[name] = (
+            columns,
+            seen.get_pk_constraint(name),
+            [sorted(part, key=lambda one: str(one["name"])) for part in parts],
+        )
+    engine.dispose()
+    return found
+
+
+def wanted_shape(url: str) -> dict[str, Any]:
+    """What the code expects: its tables, and that of the version."""
+    engine = sa.create_engine(url)
+    tables.metadata.create_all(engine)
+    migrations.schema.create(engine)
+    engine.dispose()
+    return shape(url)
+
+
+def migrate(url: str, version: int = migrations.LATEST) -> None:
+    with contextlib.closing(Store(url)) as store:
+        store.migrate(version)
 
 
 def test_migrations_lead_to_the_tables_on_sqlite(tmp_path: Path) -> None:
-    assert differences(url_of(None, tmp_path)) == []
+    url = f"sqlite:///{tmp_path / 'migrated.db'}"
+    migrate(url)
+    found = shape(url)
+    assert found == wanted_shape(f"sqlite:///{tmp_path / 'made.db'}")
+    assert len(found["jobs"][0]) > 40
+    migrate(url)  # once more changes nothing
+    assert shape(url) == found
 
 
 def test_migrations_lead_to_the_tables_on_postgresql(database: Callable[[], str]) -> None:
-    assert differences(url_of(database(), Path())) == []
+    url = url_of(database(), Path())
+    migrate(url)
+    found = shape(url)
+    assert found == wanted_shape(url_of(database(), Path()))
+    migrate(url)
+    assert shape(url) == found
+
+
+def test_planes_of_one_process_make_their_tables_at_the_same_time(tmp_path: Path) -> None:
+    """As with `dovetail fidelity`, which starts one for each policy."""
+    urls = [f"sqlite:///{tmp_path / f'{number}.db'}" for number in range(6)]
+    start = threading.Barrier(len(urls))
+
+    def made(url: str) -> dict[str, Any]:
+        start.wait()
+        migrate(url)
+        return shape(url)
+
+    with ThreadPoolExecutor(len(urls)) as threads:
+        found = list(threads.map(made, urls))
+    expected = wanted_shape(f"sqlite:///{tmp_path / 'made.db'}")
+    assert all(one == expected for one in found)
 
 
 def test_a_plane_killed_while_it_makes_its_tables_can_be_started_again(tmp_path: Path) -> None:
@@ -282,13 +334,34 @@ def test_a_torn_log_costs_only_what_was_torn_off(tmp_path: Path) -> None:
     assert not list(tmp_path.glob("*.failed"))
 
 
-def test_a_database_of_a_newer_version(tmp_path: Path) -> None:
-    store = Store(url_of(None, tmp_path))
-    store.migrate()
-    with store.transaction() as connection:
-        connection.exec_driver_sql("UPDATE alembic_version SET version_num = '9999'")
-    store.close()
-    assert "newer" in up_fails(tmp_path)
+def as_alembic_kept_it(url: str, version: str) -> None:
+    """Give the database the table in which earlier commits kept the version, instead of ours."""
+    engine = sa.create_engine(url)
+    with engine.begin() as connection:
+        connection.exec_driver_sql("DROP TABLE dovetail_schema")
+        connection.exec_driver_sql("CREATE TABLE alembic_version (version_num VARCHAR(32) PRIMARY KEY)")
+        connection.exec_driver_sql(f"INSERT INTO alembic_version VALUES ('{version}')")
+    engine.dispose()
+
+
+@pytest.mark.parametrize("keeps", ["dovetail", "alembic"])
+def test_a_database_of_a_newer_version(tmp_path: Path, keeps: str) -> None:
+    url = url_of(None, tmp_path)
+    migrate(url)
+    if keeps == "alembic":
+        as_alembic_kept_it(url, "9999")
+    else:
+        with contextlib.closing(sqlite3.connect(tmp_path / "plane.db")) as database, database:
+            database.execute("UPDATE dovetail_schema SET version = 9999")
+    before = dumped(tmp_path / "plane.db")
+    said = up_fails(tmp_path)
+    assert f"newer Dovetail (its tables have version 9999, known are those up to {migrations.LATEST})" in said
+    assert dumped(tmp_path / "plane.db") == before
+
+
+def dumped(file: Path) -> list[str]:
+    with contextlib.closing(sqlite3.connect(file)) as database:
+        return list(database.iterdump())
 
 
 def test_a_port_that_is_taken_and_a_second_plane(tmp_path: Path) -> None:
@@ -330,6 +403,49 @@ def test_passwords_stay_out_of_messages(tmp_path: Path, caplog: pytest.LogCaptur
 # --- a store of an earlier release ------------------------------------------------------------------
 
 
+DATA = Path(__file__).parent / "data"
+
+
+def test_a_database_of_the_first_version_is_upgraded(tmp_path: Path) -> None:
+    """A plane of that version made it: one job ran twice, one waited for it, and one is held."""
+    with contextlib.closing(sqlite3.connect(tmp_path / "plane.db")) as database:
+        database.executescript((DATA / "schema-version-1.sql").read_text())
+        assert database.execute("SELECT version_num FROM alembic_version").fetchall() == [("0001",)]
+    with plane_up(Wanted(folder=tmp_path, virtual="1x2")) as up:
+        assert rows(up.plane) == {"854xyh": "completed", "j6fd8g": "completed", "xggddm": "held"}
+        commands.release(up.plane, ["xggddm"])
+        harness.eventually(lambda: set(rows(up.plane).values()) == {"completed"}, "the end of all jobs")
+        with up.plane.store.reading() as connection:
+            columns = (tables.jobs.c.held_time, tables.jobs.c.wait_time)
+            found = connection.execute(sa.select(*columns).order_by(tables.jobs.c.seq)).all()
+    assert [tuple(row) for row in found[:2]] == [(3_293_620, 0), (2_207_772, 2_261_194)]
+    assert shape(url_of(None, tmp_path)) == wanted_shape(f"sqlite:///{tmp_path / 'made.db'}")
+
+
+def test_every_earlier_version_is_upgraded_on_postgresql(database: Callable[[], str]) -> None:
+    expected = wanted_shape(url_of(database(), Path()))
+    for version in migrations.VERSIONS:
+        url = url_of(database(), Path())
+        migrate(url, version)
+        assert (shape(url) == expected) == (version == migrations.LATEST)
+        as_alembic_kept_it(url, f"{version:04}")
+        migrate(url)
+        assert shape(url) == expected, version
+
+
+def test_the_table_of_another_program_that_uses_alembic_is_left_alone(tmp_path: Path) -> None:
+    with contextlib.closing(sqlite3.connect(tmp_path / "plane.db")) as database, database:
+        database.execute("CREATE TABLE alembic_version (version_num VARCHAR(32) PRIMARY KEY)")
+        database.execute("INSERT INTO alembic_version VALUES ('0004')")
+    migrate(url_of(None, tmp_path))
+    with contextlib.closing(sqlite3.connect(tmp_path / "plane.db")) as database:
+        assert database.execute("SELECT version_num FROM alembic_version").fetchall() == [("0004",)]
+        assert database.execute("SELECT version FROM dovetail_schema").fetchall() == [(migrations.LATEST,)]
+    found = shape(url_of(None, tmp_path))
+    assert found.pop("alembic_version")
+    assert found == wanted_shape(f"sqlite:///{tmp_path / 'made.db'}")
+
+
 class Canary:
     """Unpickled it leaves a file behind."""
 
@@ -348,7 +464,7 @@ def test_a_snapshot_of_version_1_is_used_without_its_pickle(
     folder, sung = tmp_path / "state", tmp_path / "sung"
     folder.mkdir()
     with contextlib.closing(sqlite3.connect(folder / "plane.db")) as database:
-        database.executescript((Path(__file__).parent / "data" / "snapshot-version-1.sql").read_text())
+        database.executescript((DATA / "snapshot-version-1.sql").read_text())
         database.execute("DELETE FROM snapshots WHERE number > ?", (last,))
         query = "SELECT state FROM snapshots WHERE number = ?"
         taken = json.loads(zlib.decompress(database.execute(query, (last,)).fetchone()[0]))

@@ -156,7 +156,7 @@ def test_a_job_cancelled_in_the_queue_has_waited_until_then(live: Live, hands: H
 
 def test_waits_before_the_columns_for_them_are_worked_out_from_the_attempts(tmp_path: Path) -> None:
     store = Store(f"sqlite:///{tmp_path / 'plane.db'}")
-    store.migrate("0002")
+    store.migrate(2)
     facts = {"id": "j1", "seq": 1, "request": "r", "state": "pending", "epoch": 2, "submitted_at": 0}
     facts |= {"eligible_at": 10, "first_started_at": 30, "started_at": 100}
     filled = {name: facts.get(name, _blank(column)) for name, column in tables.jobs.c.items()}

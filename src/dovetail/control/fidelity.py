@@ -51,8 +51,6 @@ MEAN_WITHIN, JOB_WITHIN = 0.03, 0.10  # limits of a faithful run
 
 Progress = Callable[[int, int], None]
 
-_one_at_a_time = threading.Lock()  # migrations of the database use global state
-
 
 class Unplayed(DovetailError):
     """One of the two runs did not come to its end."""
@@ -274,8 +272,7 @@ def live(
         wanted = Wanted(
             folder=Path(folder), policy=policy, options=options, virtual=cluster, scale=scale, port=0
         )
-        with _one_at_a_time:
-            up = stack.enter_context(plane_up(wanted))
+        up = stack.enter_context(plane_up(wanted))
         watch = _Watch(up.plane, progress or (lambda done, total: None), len(entries))
         stack.callback(watch.close)
         watch.play(entries, policy, stop, patience)

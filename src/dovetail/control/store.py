@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection, Engine
 
-from dovetail.control import tables
+from dovetail.control import migrations, tables
 from dovetail.control.records import CHANGING, AttemptRecord, Record
 from dovetail.control.states import ACTIVE
 from dovetail.model.errors import DovetailError, InputError
@@ -160,23 +160,16 @@ class Store:
     def close(self) -> None:
         self.engine.dispose()
 
-    def migrate(self, version: str = "head") -> None:
+    def migrate(self, version: int = migrations.LATEST) -> None:
         """Bring the tables to the schema of this version, or of an earlier one."""
-        from alembic import command  # noqa: PLC0415 - half a second, and only when a plane starts
-        from alembic.config import Config  # noqa: PLC0415
-        from alembic.util.exc import CommandError  # noqa: PLC0415
-
-        config = Config()
-        config.set_main_option("script_location", str(Path(__file__).parent / "migrations"))
         try:
             with self.engine.begin() as connection:
                 if self.sqlite:  # or it would commit each table on its own
                     connection.exec_driver_sql("BEGIN IMMEDIATE")
                 else:  # two planes may start at once
                     connection.exec_driver_sql("SELECT pg_advisory_xact_lock(7310200)")
-                config.attributes["connection"] = connection
-                command.upgrade(config, version)
-        except CommandError as error:
+                migrations.upgrade(connection, version)
+        except migrations.NewerSchema as error:
             raise BadStore(
                 f"the database {masked(self.url)} is from a newer Dovetail ({error}); upgrade this one"
             ) from None

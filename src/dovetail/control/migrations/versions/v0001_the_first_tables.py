@@ -1,60 +1,62 @@
-"""the first tables"""
+"""Version 1: the first tables."""
 
 from __future__ import annotations
 
 import sqlalchemy as sa
-from alembic import op
-
-revision = "0001"
-down_revision = None
-branch_labels = None
-depends_on = None
+from sqlalchemy.engine import Connection
 
 
-def upgrade() -> None:
-    op.create_table(
+def upgrade(connection: Connection) -> None:
+    tables = sa.MetaData()
+    sa.Table(
         "eras",
+        tables,
         sa.Column("id", sa.Integer(), autoincrement=False, nullable=False),
         sa.Column("after", sa.BigInteger(), nullable=False),
         sa.Column("time", sa.BigInteger(), nullable=False),
         sa.Column("header", sa.Text(), nullable=False),
         sa.Column("why", sa.Text(), nullable=False),
-        sa.PrimaryKeyConstraint("id", name=op.f("pk_eras")),
+        sa.PrimaryKeyConstraint("id", name="pk_eras"),
     )
-    op.create_table(
+    sa.Table(
         "keys",
+        tables,
         sa.Column("owner", sa.String(length=16), nullable=False),
         sa.Column("key", sa.String(length=255), nullable=False),
         sa.Column("digest", sa.LargeBinary(), nullable=False),
         sa.Column("answer", sa.Text(), nullable=False),
         sa.Column("time", sa.BigInteger(), nullable=False),
-        sa.PrimaryKeyConstraint("owner", "key", name=op.f("pk_keys")),
+        sa.PrimaryKeyConstraint("owner", "key", name="pk_keys"),
     )
-    op.create_table(
+    sa.Table(
         "meta",
+        tables,
         sa.Column("key", sa.String(length=64), nullable=False),
         sa.Column("value", sa.Text(), nullable=False),
-        sa.PrimaryKeyConstraint("key", name=op.f("pk_meta")),
+        sa.PrimaryKeyConstraint("key", name="pk_meta"),
     )
-    op.create_table(
+    sa.Table(
         "requests",
+        tables,
         sa.Column("id", sa.String(length=16), nullable=False),
         sa.Column("body", sa.Text(), nullable=False),
         sa.Column("workdir", sa.Text(), nullable=False),
-        sa.PrimaryKeyConstraint("id", name=op.f("pk_requests")),
+        sa.PrimaryKeyConstraint("id", name="pk_requests"),
     )
-    op.create_table(
+    sa.Table(
         "speeds",
+        tables,
         sa.Column("model", sa.String(length=200), nullable=False),
         sa.Column("type", sa.String(length=64), nullable=False),
         sa.Column("gpus", sa.Integer(), autoincrement=False, nullable=False),
         sa.Column("rate", sa.Float(), nullable=False),
         sa.Column("count", sa.BigInteger(), nullable=False),
         sa.Column("time", sa.BigInteger(), nullable=False),
-        sa.PrimaryKeyConstraint("model", "type", "gpus", name=op.f("pk_speeds")),
+        sa.PrimaryKeyConstraint("model", "type", "gpus", name="pk_speeds"),
     )
-    op.create_table(
+    sa.Table(
         "tenants",
+        tables,
         sa.Column("name", sa.String(length=64), nullable=False),
         sa.Column("parent", sa.String(length=64), nullable=False),
         sa.Column("weight", sa.Float(), nullable=False),
@@ -62,10 +64,11 @@ def upgrade() -> None:
         sa.Column("borrow", sa.Integer(), nullable=True),
         sa.Column("limit", sa.Integer(), nullable=True),
         sa.Column("account", sa.String(length=64), nullable=False),
-        sa.PrimaryKeyConstraint("name", name=op.f("pk_tenants")),
+        sa.PrimaryKeyConstraint("name", name="pk_tenants"),
     )
-    op.create_table(
+    sa.Table(
         "tokens",
+        tables,
         sa.Column("id", sa.String(length=16), nullable=False),
         sa.Column("hash", sa.LargeBinary(), nullable=False),
         sa.Column("name", sa.Text(), nullable=False),
@@ -75,11 +78,12 @@ def upgrade() -> None:
         sa.Column("created_at", sa.BigInteger(), nullable=False),
         sa.Column("expires_at", sa.BigInteger(), nullable=True),
         sa.Column("revoked_at", sa.BigInteger(), nullable=True),
-        sa.PrimaryKeyConstraint("id", name=op.f("pk_tokens")),
-        sa.UniqueConstraint("hash", name=op.f("uq_tokens_hash")),
+        sa.PrimaryKeyConstraint("id", name="pk_tokens"),
+        sa.UniqueConstraint("hash", name="uq_tokens_hash"),
     )
-    op.create_table(
+    sa.Table(
         "jobs",
+        tables,
         sa.Column("id", sa.String(length=40), nullable=False),
         sa.Column("seq", sa.BigInteger(), nullable=False),
         sa.Column("request", sa.String(length=16), nullable=False),
@@ -117,35 +121,36 @@ def upgrade() -> None:
         sa.Column("gpu_time", sa.BigInteger(), nullable=False),
         sa.Column("lost_time", sa.BigInteger(), nullable=False),
         sa.Column("progress", sa.Text(), nullable=True),
-        sa.ForeignKeyConstraint(["request"], ["requests.id"], name=op.f("fk_jobs_request_requests")),
-        sa.PrimaryKeyConstraint("id", name=op.f("pk_jobs")),
-        sa.UniqueConstraint("seq", name=op.f("uq_jobs_seq")),
+        sa.ForeignKeyConstraint(["request"], ["requests.id"], name="fk_jobs_request_requests"),
+        sa.PrimaryKeyConstraint("id", name="pk_jobs"),
+        sa.UniqueConstraint("seq", name="uq_jobs_seq"),
+        sa.Index("ix_jobs_array", "array"),
+        sa.Index("ix_jobs_ended_at", "ended_at"),
+        sa.Index("ix_jobs_state_seq", "state", "seq"),
+        sa.Index("ix_jobs_tenant_seq", "tenant", "seq"),
     )
-    with op.batch_alter_table("jobs", schema=None) as batch_op:
-        batch_op.create_index("ix_jobs_array", ["array"], unique=False)
-        batch_op.create_index("ix_jobs_ended_at", ["ended_at"], unique=False)
-        batch_op.create_index("ix_jobs_state_seq", ["state", "seq"], unique=False)
-        batch_op.create_index("ix_jobs_tenant_seq", ["tenant", "seq"], unique=False)
-
-    op.create_table(
+    sa.Table(
         "journal",
+        tables,
         sa.Column("number", sa.BigInteger(), autoincrement=False, nullable=False),
         sa.Column("era", sa.Integer(), nullable=False),
         sa.Column("time", sa.BigInteger(), nullable=False),
         sa.Column("line", sa.Text(), nullable=False),
-        sa.ForeignKeyConstraint(["era"], ["eras.id"], name=op.f("fk_journal_era_eras")),
-        sa.PrimaryKeyConstraint("number", name=op.f("pk_journal")),
+        sa.ForeignKeyConstraint(["era"], ["eras.id"], name="fk_journal_era_eras"),
+        sa.PrimaryKeyConstraint("number", name="pk_journal"),
     )
-    op.create_table(
+    sa.Table(
         "snapshots",
+        tables,
         sa.Column("era", sa.Integer(), autoincrement=False, nullable=False),
         sa.Column("number", sa.BigInteger(), autoincrement=False, nullable=False),
         sa.Column("state", sa.LargeBinary(), nullable=False),
-        sa.ForeignKeyConstraint(["era"], ["eras.id"], name=op.f("fk_snapshots_era_eras")),
-        sa.PrimaryKeyConstraint("era", "number", name=op.f("pk_snapshots")),
+        sa.ForeignKeyConstraint(["era"], ["eras.id"], name="fk_snapshots_era_eras"),
+        sa.PrimaryKeyConstraint("era", "number", name="pk_snapshots"),
     )
-    op.create_table(
+    sa.Table(
         "attempts",
+        tables,
         sa.Column("job", sa.String(length=40), nullable=False),
         sa.Column("epoch", sa.Integer(), autoincrement=False, nullable=False),
         sa.Column("placement", sa.Text(), nullable=False),
@@ -156,8 +161,8 @@ def upgrade() -> None:
         sa.Column("exit_code", sa.Integer(), nullable=True),
         sa.Column("cause", sa.String(length=16), nullable=False),
         sa.Column("detail", sa.Text(), nullable=False),
-        sa.ForeignKeyConstraint(["job"], ["jobs.id"], name=op.f("fk_attempts_job_jobs")),
-        sa.PrimaryKeyConstraint("job", "epoch", name=op.f("pk_attempts")),
+        sa.ForeignKeyConstraint(["job"], ["jobs.id"], name="fk_attempts_job_jobs"),
+        sa.PrimaryKeyConstraint("job", "epoch", name="pk_attempts"),
+        sa.Index("ix_attempts_ended_at", "ended_at"),
     )
-    with op.batch_alter_table("attempts", schema=None) as batch_op:
-        batch_op.create_index("ix_attempts_ended_at", ["ended_at"], unique=False)
+    tables.create_all(connection, checkfirst=False)

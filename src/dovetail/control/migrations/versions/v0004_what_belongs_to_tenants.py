@@ -1,4 +1,4 @@
-"""measured speeds by tenant, and the account that a submission was accepted with
+"""Version 4: measured speeds by tenant, and the account that a submission was accepted with.
 
 Earlier speeds were means over the jobs of all tenants. They are dropped: their parts are not known, and jobs
 report their speeds every few seconds. Earlier submissions have no account: that of their tenant counts.
@@ -7,19 +7,15 @@ report their speeds every few seconds. Earlier submissions have no account: that
 from __future__ import annotations
 
 import sqlalchemy as sa
-from alembic import op
-
-revision = "0004"
-down_revision = "0003"
-branch_labels = None
-depends_on = None
+from sqlalchemy.engine import Connection
 
 
-def upgrade() -> None:
-    op.add_column("requests", sa.Column("account", sa.String(length=64), nullable=True))
-    op.drop_table("speeds")
-    op.create_table(
+def upgrade(connection: Connection) -> None:
+    connection.exec_driver_sql("ALTER TABLE requests ADD COLUMN account VARCHAR(64)")
+    connection.exec_driver_sql("DROP TABLE speeds")
+    speeds = sa.Table(
         "speeds",
+        sa.MetaData(),
         sa.Column("tenant", sa.String(length=64), nullable=False),
         sa.Column("model", sa.String(length=200), nullable=False),
         sa.Column("type", sa.String(length=64), nullable=False),
@@ -27,5 +23,6 @@ def upgrade() -> None:
         sa.Column("rate", sa.Float(), nullable=False),
         sa.Column("count", sa.BigInteger(), nullable=False),
         sa.Column("time", sa.BigInteger(), nullable=False),
-        sa.PrimaryKeyConstraint("tenant", "model", "type", "gpus", name=op.f("pk_speeds")),
+        sa.PrimaryKeyConstraint("tenant", "model", "type", "gpus", name="pk_speeds"),
     )
+    connection.execute(sa.schema.CreateTable(speeds))
