@@ -57,7 +57,8 @@ def test_the_other_takes_over_and_nothing_is_lost(
         tmp_path, harness.Line(tmp_path, NAMES, patient=True), seed=chaos_seed(31), most=10
     )
     driver.start()
-    kills, stops, led = 0, 0, set()
+    kills, stops = 0, 0
+    led: set[str] = set()
 
     def who_leads() -> str:
         for name in NAMES:  # a fault may end both of them before one leads
@@ -66,7 +67,11 @@ def test_the_other_takes_over_and_nothing_is_lost(
                 boot(nursery, tmp_path, name, url, seed=kills, fault=fault, lease=5.0)
         return next((name for name in NAMES if leads(tmp_path, name)), "")
 
-    while kills < KILLS:
+    def worked() -> bool:
+        """Enough has been done between the kills; on a busy machine that takes more of them."""
+        return (len(driver.kinds) > KILLS and led == set(NAMES) and stops > 0) or not driver.is_alive()
+
+    while kills < KILLS or not worked():
         first = harness.eventually(who_leads, "a leader")
         led.add(first)
         if not nursery.dead(first, pick.random() * 0.6):
