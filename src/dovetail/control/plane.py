@@ -313,7 +313,8 @@ class Plane:
                 self._hear(command, state, now, answered)
             for report in reports:
                 state.reports.last(report.job, report.epoch, engine, ledger, now)
-                ledger.ended(report, now, self.clock.of_wall(report.exit.ended_at))
+                at, lasted = report.exit.ended_at, report.exit.lasted
+                ledger.ended(report, now, self.clock.of_wall(at), self.clock.least_span(lasted))
             for confirmation in engine.confirmations():
                 ledger.confirmed(confirmation, now)
             ledger.due(now)
