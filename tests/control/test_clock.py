@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import time
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 import pytest
 from tests.control.harness import eventually
 
-from dovetail.control import clock
+from dovetail.control import clock, steady_time
 from dovetail.control.clock import Clock, clock_from
 from dovetail.control.request import parse_request
 from dovetail.control.serve import Wanted, plane_up
@@ -127,6 +128,22 @@ def test_a_new_process_goes_on_by_the_time_since_boot() -> None:
         fresh = machine.steady()
         fresh.resume(damaged)
         assert fresh.now() == machine.wall
+
+
+def test_a_plane_that_is_killed_soon_after_its_start_goes_on_by_the_time_since_boot(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with plane_up(Wanted(folder=tmp_path / "state", virtual="1x2:A100", port=1)) as up:
+        up.plane.change(lambda state, now: None)  # a tick has been recorded
+        # As a kill leaves it, without what a plane writes when it ends.
+        shutil.copytree(tmp_path / "state", tmp_path / "killed", ignore=shutil.ignore_patterns(".doorbell"))
+    real, steady = time.time_ns, steady_time.STEADY
+    monkeypatch.setattr(time, "time_ns", lambda: real() + 40 * DAY * 1_000)
+    with monkeypatch.context() as fresh:  # the steady time of a new process
+        for name, value in vars(SteadyTime()).items():
+            fresh.setattr(steady, name, value)
+        with plane_up(Wanted(folder=tmp_path / "killed", virtual="1x2:A100", port=1)) as up:
+            assert up.plane.clock.now() < real() // 1_000 + DAY, "no matter what the wall clock reads"
 
 
 def test_a_reading_of_the_wall_clock_is_placed_by_the_present_difference() -> None:

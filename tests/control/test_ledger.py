@@ -805,6 +805,21 @@ def test_an_end_that_a_clock_puts_before_the_start_or_after_now_is_held_to_them(
     assert world._rows()["j00001"]["ended_at"] == (began if off < 0 else world.now)
 
 
+@pytest.mark.parametrize(("lasted", "charged"), [(40, 40), (90, 60)])
+def test_an_attempt_is_charged_for_as_long_as_it_lasted_though_the_wall_clock_was_set_back(
+    world: World, lasted: int, charged: int
+) -> None:
+    asked(world, gpus=1)
+    began = world.now
+    world.now += 60 * SECOND
+    world._end(("j00001", 1), "ok")
+    attempt = world.disk.attempts["j00001", 1]
+    assert attempt.exit is not None
+    attempt.exit = attempt.exit._replace(ended_at=began, lasted=lasted * SECOND)
+    said(world)
+    assert world._rows()["j00001"]["ended_at"] == began + charged * SECOND, "and not beyond now"
+
+
 def test_an_end_is_told_in_the_time_of_a_plane_that_runs_faster(world: World) -> None:
     world.scale = 60.0
     world.wake()

@@ -113,6 +113,16 @@ def test_days_count_that_the_plane_has_seen(tmp_path: Path) -> None:
         assert oldest_kept(store, now, keep) == now - keep, "all that was doubted is old by now"
 
 
+def test_a_second_doubt_does_not_end_the_first(tmp_path: Path) -> None:
+    now, keep = 1_000 * DAY, 30 * DAY
+    with harness.stored(tmp_path) as store:
+        assert oldest_kept(store, now, keep) == now - keep
+        for gap in (10, 50):  # a clock that is ahead, and after the next boot much further
+            now += gap * DAY
+            before = oldest_kept(store, now, keep)
+        assert before == 1_000 * DAY - keep + 4 * DAY, "two days of each gap count"
+
+
 def test_old_steps_and_keys_are_removed_and_a_start_needs_none_of_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -23,11 +23,11 @@ import pytest
 import sqlalchemy as sa
 from tests.control import harness
 
-from dovetail.control import commands, migrations, submission, tables
+from dovetail.control import commands, migrations, startup, submission, tables
 from dovetail.control.plane import Plane
 from dovetail.control.request import parse_request
 from dovetail.control.serve import Wanted, plane_up
-from dovetail.control.store import BadStore, Store, StoreError, url_of
+from dovetail.control.store import BadStore, Batch, Store, StoreError, url_of
 from dovetail.control.tokens import Caller
 
 ANN = Caller("ann", "team", "ann", "user")
@@ -185,6 +185,33 @@ def test_a_database_without_room_refuses_clearly_and_goes_on_later(tmp_path: Pat
         harness.eventually(lambda: set(rows(plane).values()) == {"completed"})
         assert set(rows(plane)) == set(accepted)
         assert not plane.trouble
+
+
+def test_a_plane_that_cannot_write_does_not_read_its_jobs_again_and_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With a hundred thousand jobs, a look each second would take all of the machine."""
+    done: list[str] = []
+    commit, loaded = Store.commit, startup.loaded
+
+    def full(store: Store, batch: Batch) -> None:
+        done.append("write")
+        if done.count("write") < 4:
+            raise StoreError("the disk is full")
+        commit(store, batch)
+
+    def counted(*given: Any) -> Any:
+        done.append("load")
+        return loaded(*given)
+
+    with plane_up(Wanted(folder=tmp_path / "state", virtual="1x2:A100")) as up:
+        monkeypatch.setattr(startup, "loaded", counted)
+        monkeypatch.setattr(Store, "commit", full)
+        with pytest.raises(StoreError):
+            submit(up.plane)
+        harness.eventually(lambda: "load" in done and not up.plane.trouble, "that the plane records again")
+        assert done[:5] == ["write"] * 4 + ["load"]
+        submit(up.plane)
 
 
 @pytest.fixture

@@ -52,6 +52,10 @@ class Clock:
         """The steady time at a time of the plane."""
         return self.wall + round((plane - self.plane) / self.scale)
 
+    def least_span(self, real: int) -> int:
+        """Real microseconds as a span of the plane's time, at the slower pace if it was changed."""
+        return round(real * min(self.scale, self.scale if self.before is None else self.before.scale))
+
     def wall_span(self, span: int) -> int:
         """A span of the plane's time as real microseconds."""
         return round(span / self.scale)

@@ -197,17 +197,18 @@ class Ledger:
 
     # -- reports of engines
 
-    def ended(self, report: AttemptEnd, now: int, at: int | None = None) -> None:
+    def ended(self, report: AttemptEnd, now: int, at: int | None = None, lasted: int = 0) -> None:
         """An attempt has ended, at `at` or just now: end its job, or queue it again.
 
-        If the attempt ended while no plane ran, the job is charged up to that end.
+        If the attempt ended while no plane ran, the job is charged up to that end, but at least for as long as
+        the attempt `lasted`: `at` is a reading of the wall clock, which may have been set meanwhile.
         """
         job_id, epoch, exit = report
         self.forget.append((job_id, epoch))
         record = self.index.records.get(job_id)
         if record is None or record.epoch != epoch or record.state not in (State.RUNNING, State.STOPPING):
             return  # of an earlier start, which is on record
-        at = now if at is None else min(max(at, record.started_at or at), now)
+        at = now if at is None else min(max(at, (record.started_at or at) + lasted), now)
         self._close(record, exit, at)
         told = job_id in self.core.stopping.held
         wanted, record.wanted = record.wanted, ""

@@ -273,9 +273,10 @@ class Plane:
                 if not disk_reserve.release(self.settings.folder):
                     self._closing.wait(1.0)
                 self._election.check()
-                self._load()
-                # A full disk can be read: only a write shows that the plane can go on.
+                # A full disk can be read: only a write shows that the plane can go on. It is tried before the
+                # state is read, which takes long if there are many jobs.
                 self.store.commit(Batch(values=[{"key": "written", "value": str(clocks.steady_now())}]))
+                self._load()
             except (Deposed, Fenced) as lost:
                 self._step_down(str(lost))
                 return
@@ -312,7 +313,8 @@ class Plane:
                 self._hear(command, state, now, answered)
             for report in reports:
                 state.reports.last(report.job, report.epoch, engine, ledger, now)
-                ledger.ended(report, now, self.clock.of_wall(report.exit.ended_at))
+                at, lasted = report.exit.ended_at, report.exit.lasted
+                ledger.ended(report, now, self.clock.of_wall(at), self.clock.least_span(lasted))
             for confirmation in engine.confirmations():
                 ledger.confirmed(confirmation, now)
             ledger.due(now)

@@ -89,10 +89,10 @@ class Seen:
     def noted(self, now: int, keep: int, most: int) -> Seen:
         """With one more time, after a gap that is not longer than `most`, or else is doubted.
 
-        A doubt is over once nothing is left that it could keep.
+        A doubt is over once nothing is left that it could keep: after time that is not doubted itself.
         """
         doubt, since = self.doubt, self.since
-        if doubt and now - since > keep + doubt:
+        if doubt and min(now, self.at + most) - since > keep + doubt:
             doubt = 0
         if now - self.at > most:
             doubt, since = doubt + now - self.at - most, now

@@ -78,6 +78,8 @@ def loaded(
         reports=JobReports(store),
         next_seq=store.next_seq(),
     )
+    # Without it, a plane that is killed before its next snapshot would take the wall clock's time again.
+    state.ledger.batch.values.append({"key": STEADY_KEY, "value": STEADY.kept()})
     if deciding.row()["value"] != kept_policy:
         state.ledger.batch.values.append(deciding.row())
     enter_era(state, made, clock.now())

@@ -250,9 +250,7 @@ class Store:
         return str(json.loads(row)["url"]) if row else ""
 
     def _still_leads(self, connection: Connection) -> None:
-        row = connection.execute(
-            sa.select(tables.meta.c.value).where(tables.meta.c.key == LEADER).with_for_update(read=True)
-        ).scalar()
+        row = connection.execute(_LEADER_LOCKED).scalar()
         if row is None or json.loads(row)["term"] != self.term:
             raise Deposed("another plane has taken the lead; this one writes no more")
 
@@ -551,6 +549,9 @@ def _values(connection: Connection, *keys: str, lock: bool = False) -> dict[str,
     return {row.key: row.value for row in connection.execute(query.with_for_update() if lock else query)}
 
 
+_LEADER_LOCKED = (  # in every commit: it is built once
+    sa.select(tables.meta.c.value).where(tables.meta.c.key == LEADER).with_for_update(read=True)
+)
 _DATABASE_CLOCK = sa.text("SELECT extract(epoch FROM clock_timestamp())")
 _LEASE_VALUE = (
     "json_build_object('term', cast(:term AS bigint), "

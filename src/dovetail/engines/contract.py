@@ -65,6 +65,7 @@ class Exit(NamedTuple):
     started_at: int
     ended_at: int
     finished: bool = False  # the job itself said that its work is done
+    lasted: int = 0  # microseconds by a clock that cannot be set; 0 if that is not known
 
 
 class AttemptEnd(NamedTuple):

@@ -186,6 +186,23 @@ def test_an_end_that_a_supervisor_saw_counts_although_it_dies(bench: Bench, code
     eventually(lambda: not belonging_to(bench.root))
 
 
+@pytest.mark.parametrize("killed", [False, True])
+def test_an_end_tells_how_long_the_attempt_lasted(bench: Bench, killed: bool) -> None:
+    """Of its supervisor too, if that died: the wall clock may have been set since the start."""
+    bench.engine.start(bash("echo up; sleep 0.3; until [ -e go ]; do sleep 0.02; done"))
+    bench.wait_for_output("up")
+    time.sleep(0.3)
+    started = json.loads((bench.folder() / "started.json").read_text())
+    if killed:
+        os.kill(supervisor_of(bench), signal.SIGKILL)
+    else:
+        (bench.folder() / "run" / "go").touch()
+    end = bench.end()
+    assert (
+        300_000 <= end.lasted <= time.clock_gettime_ns(time.CLOCK_BOOTTIME) // 1_000 - started["since_boot"]
+    )
+
+
 def test_a_stopped_job_has_not_ended_by_itself(bench: Bench) -> None:
     bench.engine.start(bash("trap 'exit 0' TERM; echo up; sleep 300 & wait"))
     bench.wait_for_output("up")
@@ -212,7 +229,9 @@ def test_attempts_are_lost_when_the_machine_restarts(bench: Bench) -> None:
     started = json.loads((folder / "started.json").read_text())
     (folder / "started.json").write_text(json.dumps({**started, "boot": "another"}))
     bench.restart()
-    assert bench.end()[1:3] == ("lost", "the machine was restarted while it ran")
+    end = bench.end()
+    assert end[1:3] == ("lost", "the machine was restarted while it ran")
+    assert end.lasted == 0, "how long it ran is not known"
 
 
 def test_a_reused_pid_is_not_signalled(bench: Bench) -> None:

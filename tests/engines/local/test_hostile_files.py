@@ -49,10 +49,18 @@ FILES = (
     "run/finished",
     "run/stop.json",
 )
-EXIT = {"code": 0, "cause": "exited", "detail": "", "started_at": 1, "ended_at": 2, "finished": False}
+EXIT = {
+    "code": 0,
+    "cause": "exited",
+    "detail": "",
+    "started_at": 1,
+    "ended_at": 2,
+    "finished": False,
+    "lasted": 1,
+}
 VALID: dict[str, Any] = {
     "exit.json": EXIT,
-    "started.json": {"at": 1, "boot": "x", "pid": 1},
+    "started.json": {"at": 1, "boot": "x", "pid": 1, "since_boot": 1},
     "pids.json": {"processes": [[1, 1]]},
     "stop.json": {"why": "x", "grace": 1, "at": 1},
     "logs.json": ["/x"],

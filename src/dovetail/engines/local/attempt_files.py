@@ -70,6 +70,7 @@ if TYPE_CHECKING:
         at: int
         boot: str  # boot id of the machine
         pid: int  # of the supervisor
+        since_boot: int  # the same moment as `at`, by a clock that cannot be set
 
     class StopFile(TypedDict):
         why: str
@@ -91,6 +92,7 @@ if TYPE_CHECKING:
         started_at: int
         ended_at: int
         finished: bool
+        lasted: int
 
 
 LAUNCH = "launch.json"
@@ -154,6 +156,7 @@ _EXIT_SHAPE = {
     "started_at": int,
     "ended_at": int,
     "finished": bool,
+    "lasted": int,
 }
 
 
@@ -189,8 +192,11 @@ def read_started(folder: str) -> StartedFile | None:
     """When and by which supervisor it was started; None before that."""
     started: StartedFile | None = read_json(os.path.join(folder, STARTED), LARGEST_SMALL)
     if started is not None:
-        check_shape(started, {"at": int, "boot": str, "pid": int})
-        check_range(started["at"], 0, LATEST, "at")
+        check_shape(started, {})
+        started.setdefault("since_boot", 0)  # not in files of earlier versions
+        check_shape(started, {"at": int, "boot": str, "pid": int, "since_boot": int})
+        for name in ("at", "since_boot"):
+            check_range(started[name], 0, LATEST, name)
     return started
 
 
@@ -234,9 +240,11 @@ def read_exit(folder: str) -> ExitFile | None:
     found: ExitFile | None = read_json(os.path.join(folder, EXIT), LARGEST_SMALL)
     if found is None:
         return None
+    check_shape(found, {})
+    found.setdefault("lasted", 0)  # not in files of earlier versions
     check_shape(found, _EXIT_SHAPE)
     check_range(found["code"], 0, 255, "code")
-    for name in ("started_at", "ended_at"):
+    for name in ("started_at", "ended_at", "lasted"):
         check_range(found[name], 0, LATEST, name)
     if found["cause"] not in CAUSES:
         raise Unreadable("'cause' is not one of the known ones")
@@ -247,6 +255,7 @@ def read_exit(folder: str) -> ExitFile | None:
         "started_at": found["started_at"],
         "ended_at": found["ended_at"],
         "finished": found["finished"],
+        "lasted": found["lasted"],
     }
 
 
@@ -276,6 +285,10 @@ def attempt_name(job: str, epoch: int | str) -> str:
 
 def wall_clock_us() -> int:
     return time.time_ns() // 1_000
+
+
+def since_boot_us() -> int:
+    return time.clock_gettime_ns(time.CLOCK_BOOTTIME) // 1_000
 
 
 def boot_id() -> str:

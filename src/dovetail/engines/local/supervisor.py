@@ -44,6 +44,7 @@ from dovetail.engines.local.attempt_files import (
     read_exit,
     read_launch,
     read_started,
+    since_boot_us,
     stop_order,
     wall_clock_us,
 )
@@ -127,6 +128,7 @@ class Supervisor:
         self.output_seen = 0.0  # when its size was last looked at
         self.started_at = wall_clock_us()
         self.started_monotonic = time.monotonic()
+        self.started_since_boot = since_boot_us()  # 0: not known
         self.ranks: dict[int, int] = {}  # by pid: the job's first processes that still run
         self.failure: tuple[int, str] | None = None  # exit code and description of the first failure
         self.ending = (
@@ -146,7 +148,12 @@ class Supervisor:
         if (order := stop_order(self.folder, self.term)) is not None:
             self._end_unstarted(order["why"])
             return
-        started: StartedFile = {"at": self.started_at, "boot": boot_id(), "pid": os.getpid()}
+        started: StartedFile = {
+            "at": self.started_at,
+            "boot": boot_id(),
+            "pid": os.getpid(),
+            "since_boot": self.started_since_boot,
+        }
         retry_on_shortage(lambda: keep_space(self.folder, EXIT))
         retry_on_shortage(lambda: write_json(self.folder, STARTED, started))
         try:
@@ -179,7 +186,9 @@ class Supervisor:
         ended = read_ended(self.folder)
         if started is not None:
             self.started_at = started["at"]
+            self.started_since_boot = started["since_boot"]
             if started["boot"] != boot_id():
+                self.started_since_boot = 0
                 self.end(KILLED_CODE, "lost", "the machine was restarted while it ran")
                 return
         began = time.monotonic()
@@ -210,6 +219,7 @@ class Supervisor:
             "started_at": self.started_at,
             "ended_at": max(wall_clock_us(), self.started_at),
             "finished": os.path.lexists(os.path.join(self.folder, FINISHED)),
+            "lasted": max(since_boot_us() - self.started_since_boot, 0) if self.started_since_boot else 0,
         }
         retry_on_shortage(lambda: self._write_end(found))
         above, epoch = os.path.split(self.folder)
