@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
+from dovetail.control import preemptions
 from dovetail.control.cluster_state import NodeState, Overview, cluster_overview, node_states
 from dovetail.control.forecast import Forecast, Forecasts, Standing, Window, end_of_waiting
 from dovetail.control.plane import Plane
@@ -48,6 +49,9 @@ def why(plane: Plane, job: str, visible: Callable[[str], bool] = lambda tenant: 
             raise InputError(f"job {job} is over: it waits for nothing; see dovetail describe {job}")
         answer = explained(ledger, record, now, visible, state.quotas.too_much)
         answer.ends_at = expected_end(ledger, record, now)
+        if named := preemptions.for_which_jobs(record.preempted_by, visible):
+            answer.sentence = f"{answer.sentence} It was preempted for {named}."
+            answer.preempted_by = preemptions.told(record.preempted_by, visible)
         active = ledger.core.jobs.get(job)
         known = active is not None and says_how_long(ledger, record)
         remaining = active.remaining_at(now) if known and active is not None else None

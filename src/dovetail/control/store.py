@@ -326,6 +326,7 @@ class Store:
                             "exit_code": a.exit_code,
                             "cause": a.cause,
                             "detail": a.detail,
+                            "preempted_by": _json_or_null(a.preempted_by),
                         }
                         for a in batch.ended
                     ],
@@ -581,7 +582,9 @@ _END_ATTEMPT = (
     .where(
         tables.attempts.c.job == sa.bindparam("key_job"), tables.attempts.c.epoch == sa.bindparam("key_epoch")
     )
-    .values({name: sa.bindparam(name) for name in ("ended_at", "exit_code", "cause", "detail")})
+    .values(
+        {name: sa.bindparam(name) for name in ("ended_at", "exit_code", "cause", "detail", "preempted_by")}
+    )
 )
 
 
@@ -598,7 +601,12 @@ def _attempt_row(attempt: AttemptRecord) -> dict[str, Any]:
         "cause": attempt.cause,
         "detail": attempt.detail,
         "waited": attempt.waited,
+        "preempted_by": _json_or_null(attempt.preempted_by),
     }
+
+
+def _json_or_null(value: object) -> str | None:
+    return None if value is None else json.dumps(value)
 
 
 def _engine(url: str) -> Engine:

@@ -83,8 +83,8 @@ class Core(State):
         self.number = 0  # of the last step
         self.decisions = 0  # how often the policy was asked
         self.memory: object = None  # what the last plan asked to keep
-        # By job that the plan of the last step stopped: the jobs that it started in its place (`commit.enact`).
-        # It is no part of a step: a replay finds it again.
+        # By job that the last step's plan stopped: the jobs that it started in its place (`commit.enact`). It
+        # is no part of a step: a replay finds it again.
         self.displaced = NONE_DISPLACED
         self._draft: Draft | None = None  # the open draft
         self._notes: list[Note] | None = None
