@@ -56,7 +56,7 @@ def test_a_preempted_job_reports_the_time_until_it_runs_again(live: Live, hands:
     low = live.submit("ann", **gpus(4), time="100h")
     live.until(low, "running")
     hands.pass_by(HOUR)
-    high = live.submit("ann", **gpus(4), time="100h", priority="urgent")
+    high = live.submit("ann", **gpus(4), time="100h", priority="high")
     live.until(high, "running")
     assert live.until(low, "pending")["attempt"] == 1
     hands.pass_by(6 * HOUR)

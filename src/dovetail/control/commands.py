@@ -11,10 +11,12 @@ from typing import Any
 from dovetail.control import clock
 from dovetail.control.chosen_policy import DEFAULT_POLICY, NamedPolicy
 from dovetail.control.eras import change_rules, current_policy, tenant_of_row
+from dovetail.control.limits import ROLES, Amounts, Scope
 from dovetail.control.plane import Plane
 from dovetail.control.plane_state import PlaneState
 from dovetail.control.problems import RequestError
 from dovetail.control.records import Record
+from dovetail.control.tokens import Caller
 from dovetail.control.unix_accounts import checked_account
 from dovetail.model.cluster import Cluster, Tenant, with_tenants
 from dovetail.model.errors import UnknownName
@@ -41,10 +43,16 @@ def requeue(plane: Plane, ids: Sequence[str]) -> list[str]:
     return plane.change(lambda state, now: _each(state, ids, lambda r: state.ledger.requeue(r, now)))
 
 
-def set_priority(plane: Plane, ids: Sequence[str], priority: int) -> list[str]:
-    return plane.change(
-        lambda state, now: _each(state, ids, lambda r: state.ledger.prioritise(r, priority, now))
-    )
+def set_priority(plane: Plane, caller: Caller, ids: Sequence[str], priority: int) -> list[str]:
+    """Give jobs another priority, as far as the limits of the caller allow it: all of them or none."""
+
+    def run(state: PlaneState, now: int) -> list[str]:
+        records = state.ledger.index.records
+        for tenant in {records[name].tenant for name in ids if name in records}:
+            state.limits.check_priority(caller, tenant, priority)
+        return _each(state, ids, lambda record: state.ledger.prioritise(record, priority, now))
+
+    return plane.change(run)
 
 
 TO_JOBS: Mapping[str, Callable[[Plane, Sequence[str]], list[str]]] = {
@@ -134,6 +142,37 @@ def drop_tenant(plane: Plane, name: str) -> None:
         change_rules(state, with_tenants(state.header.cluster, tenants), current_policy(state), now)
         state.ledger.batch.dropped_tenants.append(name)
         state.accounts.of_tenant.pop(name, None)
+
+    plane.change(run)
+
+
+# --- limits -----------------------------------------------------------------------------------------
+
+
+def set_limits(plane: Plane, scope: Scope, amounts: Amounts) -> list[str]:
+    """Set limits of a role, a tenant or a user; what is not named stays. Returns warnings, one line each."""
+    kind, name = scope
+    if kind == "role" and name not in ROLES:
+        raise RequestError.at("/name", f"limits are for the roles {' and '.join(ROLES)}, not {name}")
+
+    def run(state: PlaneState, now: int) -> list[str]:
+        state.ledger.batch.values.append(state.limits.set(scope, amounts))
+        known = kind == "role" or plane.store.knows(kind, name)
+        if kind == "tenant":
+            known = known or name in state.header.cluster.tenants
+        return [] if known else [f"no token and no job is of {kind} {name} yet; is the name right?"]
+
+    return plane.change(run)
+
+
+def drop_limits(plane: Plane, scope: Scope) -> None:
+    """Forget the limits of a role, a tenant or a user: those of a new plane hold again."""
+
+    def run(state: PlaneState, now: int) -> None:
+        known = [name for kind, name in state.limits.rows if kind == scope[0]]
+        if scope not in state.limits.rows:
+            raise UnknownName(f"{scope[0]} with limits", scope[1], known)
+        state.ledger.batch.values.append(state.limits.drop(scope))
 
     plane.change(run)
 

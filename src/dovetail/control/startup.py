@@ -15,6 +15,8 @@ from dovetail.control.job_index import Asked, JobIndex
 from dovetail.control.job_reports import JobReports
 from dovetail.control.launching import UNKNOWN_GRACE, grace_of
 from dovetail.control.ledger import Begin, Ledger
+from dovetail.control.limits import KEY as LIMITS_KEY
+from dovetail.control.limits import limits_from
 from dovetail.control.plane_settings import Settings
 from dovetail.control.plane_state import PlaneState
 from dovetail.control.quotas import Quotas
@@ -77,6 +79,7 @@ def loaded(
         ),
         reports=JobReports(store),
         next_seq=store.next_seq(),
+        limits=limits_from(store.value(LIMITS_KEY)),
     )
     if deciding.row()["value"] != kept_policy:
         state.ledger.batch.values.append(deciding.row())

@@ -506,11 +506,11 @@ class Store:
         found = {row.id: row.tenant for row in rows if row.id in ids}
         return found | {row.array: row.tenant for row in rows if row.array in ids}
 
-    def knows_tenant(self, name: str) -> bool:
-        """Whether the tenant has a token or a job."""
+    def knows(self, kind: str, name: str) -> bool:
+        """Whether the tenant or the user (`kind`) of this name has a token or a job."""
         with self.reading() as connection:
             return any(
-                connection.execute(sa.select(c.tenant).where(c.tenant == name).limit(1)).first() is not None
+                connection.execute(sa.select(c[kind]).where(c[kind] == name).limit(1)).first() is not None
                 for c in (tables.tokens.c, tables.jobs.c)
             )
 

@@ -529,7 +529,7 @@ _verb("requeue", "Stop it, and let it wait for its turn again")
 def set_job_priority(call: Using, id: JobId, tasks: Tasks = None) -> Response:
     wanted = call.read(Priority).priority
     ids = _members(call, id, tasks)
-    done = commands.set_priority(call.plane, ids, wanted)
+    done = commands.set_priority(call.plane, call.caller, ids, wanted)
     if not done and (row := call.lookup.job(call.caller, ids[0])) is not None and State(row.state).final:
         raise Refusal("conflict", f"{ids[0]} is over: {row.state}")
     return _after(call, id, ids, done)
