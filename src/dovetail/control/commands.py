@@ -16,6 +16,7 @@ from dovetail.control.plane import Plane
 from dovetail.control.plane_state import PlaneState
 from dovetail.control.problems import RequestError
 from dovetail.control.records import Record
+from dovetail.control.tenant_shares import beyond_cluster
 from dovetail.control.tokens import Caller
 from dovetail.control.unix_accounts import checked_account
 from dovetail.model.cluster import Cluster, Tenant, with_tenants
@@ -92,10 +93,10 @@ def _known(state: PlaneState, node: str) -> str:
 
 
 def set_tenant(plane: Plane, wanted: Mapping[str, Any]) -> dict[str, Any]:
-    """Make the tenant `name`, or change what else is named; returns all that it is now.
+    """Make the tenant `name`, or change what else is named; returns all that it is now, and `notes`.
 
     Weight, quota, borrow, limit, parent and account: what is left out stays as it is. `allow_root` goes with
-    the account root.
+    the account root. The notes are warnings about what was named, one line each.
     """
     name = wanted["name"]
     given = {key: value for key, value in wanted.items() if key != "allow_root"}
@@ -110,7 +111,8 @@ def set_tenant(plane: Plane, wanted: Mapping[str, Any]) -> dict[str, Any]:
         change_rules(state, with_tenants(cluster, tenants.values()), current_policy(state), now)
         state.ledger.batch.tenants.append(row)
         accounts[name] = row["account"]
-        return row
+        named = "quota" in given or "limit" in given
+        return {**row, "notes": beyond_cluster(state.header.cluster, name) if named else []}
 
     return plane.change(run)
 

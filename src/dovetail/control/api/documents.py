@@ -241,6 +241,7 @@ class TenantSettings(TenantLimits):
 
 class Tenant(TenantLimits):
     name: str
+    notes: list[str] = Field(description="Warnings about what was set, a line each.")
 
 
 LimitKind = Literal["role", "tenant", "user"]
