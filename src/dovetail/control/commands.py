@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from dovetail.control import clock
-from dovetail.control.chosen_policy import DEFAULT_POLICY, NamedPolicy
+from dovetail.control.chosen_policy import named_policy
 from dovetail.control.eras import change_rules, current_policy, tenant_of_row
 from dovetail.control.limits import ROLES, Amounts, Scope
 from dovetail.control.plane import Plane
@@ -20,7 +20,7 @@ from dovetail.control.tenant_shares import beyond_cluster
 from dovetail.control.tokens import Caller
 from dovetail.control.unix_accounts import checked_account
 from dovetail.model.cluster import Cluster, Tenant, with_tenants
-from dovetail.model.errors import UnknownName
+from dovetail.model.errors import CannotLoad, UnknownName
 
 # --- jobs -------------------------------------------------------------------------------------------
 
@@ -183,12 +183,13 @@ def drop_limits(plane: Plane, scope: Scope) -> None:
 
 
 def switch_policy(plane: Plane, name: str, options: Mapping[str, Any]) -> None:
-    """Go on under another policy. No job is lost, and the switch itself stops no job.
-
-    `default` is the policy of a new plane.
-    """
-    named = DEFAULT_POLICY if name == "default" and not options else NamedPolicy(name, dict(options))
-    chosen = named.make()
+    """Go on under another policy. No job is lost, and the switch itself stops no job."""
+    named = named_policy(name, options)
+    try:
+        chosen = named.make()
+    except CannotLoad as error:
+        late = "if it was installed after the plane was started, restart the plane"
+        raise CannotLoad(f"{error}; {late}") from error
 
     def run(state: PlaneState, now: int) -> None:
         change_rules(state, state.header.cluster, chosen, now)

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from dovetail.control import clock as clocks
-from dovetail.control.chosen_policy import DEFAULT_POLICY, ChosenPolicy, NamedPolicy
+from dovetail.control.chosen_policy import DEFAULT_POLICY, ChosenPolicy, NamedPolicy, reason_of
 from dovetail.control.clock import Clock, clock_from
 from dovetail.control.eras import enter_era, tenant_of_row
 from dovetail.control.job_index import Asked, JobIndex
@@ -122,8 +122,7 @@ def _recovered(
     except Exception as error:
         if era is None:  # a new plane: its user is there to be told
             raise
-        reason = f"{type(error).__name__}: {error}"
-        made = under(deciding.failed(reason, settings.stand_in, clocks.steady_now()))
+        made = under(deciding.failed(reason_of(error), settings.stand_in, clocks.steady_now()))
     if deciding.sentence:
         log.warning("%s", deciding.sentence)
     for line in made.said:

@@ -387,7 +387,11 @@ class Policy(Document):
 
 
 class PolicyChoice(Asked):
-    name: str = Field(min_length=1, max_length=100)
+    name: str = Field(
+        min_length=1,
+        max_length=4_200,
+        description="Of a policy; default: that of a new plane; FILE.py:FUNCTION: the whole path of a file.",
+    )
     options: dict[str, Any] = Field(default={}, max_length=100)
 
 
