@@ -198,7 +198,7 @@ class Client:
         self.room.note(f"{self.tenant} {deed} {ids}")
         if deed == "priority":
             priority = self.room.random.choice((0, 5, 20))
-            self.ask(lambda plane: commands.set_priority(plane, ids, priority))
+            self.ask(lambda plane: commands.set_priority(plane, CALLERS[self.tenant], ids, priority))
             return
         done = self.ask(lambda plane: commands.TO_JOBS[deed](plane, ids))
         if deed == "hold":

@@ -20,7 +20,7 @@ from unittest.mock import patch
 
 import sqlalchemy as sa
 from tests.chaos import policies
-from tests.chaos.clients import POLICIES, Client
+from tests.chaos.clients import CALLERS, POLICIES, Client
 from tests.chaos.database import ChaosStore, DatabaseLock, Server, template
 from tests.chaos.faults import FAULTS, Injector
 from tests.chaos.invariants import RULES, Invariants, Violation
@@ -288,7 +288,7 @@ def _probe(room: Room, client: Client, world: World) -> None:
 
     while not world.closing:
         room.sleep(60.0)
-        client.ask(lambda plane: commands.set_priority(plane, [], 0))
+        client.ask(lambda plane: commands.set_priority(plane, CALLERS["red"], [], 0))
 
 
 def _drained(

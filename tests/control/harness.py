@@ -222,7 +222,7 @@ def _plane(spec: Mapping[str, Any]) -> None:
                 case "act":
                     return commands.TO_JOBS[asked["verb"]](plane, asked["ids"])
                 case "prioritise":
-                    return commands.set_priority(plane, asked["ids"], asked["priority"])
+                    return commands.set_priority(plane, callers["admin"], asked["ids"], asked["priority"])
                 case "policy":
                     return commands.switch_policy(plane, asked["name"], asked["options"])
                 case "tenant":

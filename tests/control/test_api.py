@@ -494,6 +494,9 @@ MATRIX = {
     "list_shares": Case(ALL, "shares"),
     "set_tenant": Case(ADMINS, "tenants/green", {"weight": 2.0}),
     "delete_tenant": Case(ADMINS, "tenants/green"),
+    "list_limits": Case(ALL, "limits"),
+    "set_limits": Case(ADMINS, "limits/user/zoe", {"priority": 5}),
+    "drop_limits": Case(ADMINS, "limits/user/zoe"),
     "list_history": Case(ALL, "history"),
     "report_usage": Case(ALL, "report?by=user"),
     "get_usage": Case(ALL, "usage?points=10"),
@@ -590,7 +593,7 @@ def test_roles_call_by_call(short: Live, name: str) -> None:
             assert answer.status == 404
         else:
             assert answer.status in FINE, (user, answer)
-            assert answer.status != 404 or name in ("delete_tenant", "revoke_token")
+            assert answer.status != 404 or name in ("delete_tenant", "drop_limits", "revoke_token")
     assert len(answer.text) < 200_000
 
 
@@ -633,7 +636,7 @@ def test_nothing_that_blue_can_ask_names_a_job_of_red(short: Live) -> None:
         "history", "history?tenant=red", "nodes", "gpus", "shares", "report?by=tenant", "report?by=user",
         "report?by=day", "report?by=type", "report?by=month", "report?by=model", "report?format=csv", "usage",
         "usage?by=type", "prices", "me", "cluster/stream", "speeds", "policy", f"jobs/{waiting}/why",
-        f"watch?job={foreign}",
+        f"watch?job={foreign}", "limits",
         "watch", "health", "version", *(f"nodes/{node['name']}" for node in short.get("nodes")["items"]),
     ]  # fmt: skip
     for path in asked:
@@ -641,7 +644,7 @@ def test_nothing_that_blue_can_ask_names_a_job_of_red(short: Live) -> None:
         assert answer.status == 200
         words = set(answer.text.replace('"', " ").replace(":", " ").replace(",", " ").split())
         assert not words & set(names), path
-    for body in ({"run": "x", **gpus(4), "priority": 1000}, {"run": "x", **gpus(2)}):
+    for body in ({"run": "x", **gpus(4), "priority": 100}, {"run": "x", **gpus(2)}):
         planned = short.ask("POST", "plan", "bob", body)
         assert planned.status == 200
         assert not any(name in planned.text for name in names[:5])

@@ -362,7 +362,7 @@ class World(RuleBasedStateMachine):
     def prioritise(self, data: st.DataObject, priority: int) -> None:
         assert self.plane is not None
         job = data.draw(st.sampled_from(self._some()))
-        future: Any = commands.set_priority(self.plane, [job], priority)
+        future: Any = commands.set_priority(self.plane, ANN, [job], priority)
         self.waiting.append(future)
 
     @rule(node=st.sampled_from(("n0", "n1")), back=st.booleans())
@@ -588,7 +588,7 @@ def test_a_priority_set_in_the_tick_of_a_release_counts(world: World) -> None:
     asked(world, hold=True)
     assert world.plane is not None
     world._act("release", "j00001")
-    commands.set_priority(world.plane, ["j00001"], 20)
+    commands.set_priority(world.plane, ANN, ["j00001"], 20)
     said(world)
     assert world.plane._led().ledger.core.jobs["j00001"].priority == 20
 

@@ -16,7 +16,7 @@ from dovetail.control.store import Store
 from dovetail.model.units import SECOND
 
 HOUR = 3_600.0
-NEW = ("wait_time", "wait_at_start", "waiting_since")
+NEW = ("wait_time", "wait_at_start", "waiting_since", "preempted_by")
 SLACK = 120.0  # seconds that the test itself may take, beside hours
 
 
@@ -56,7 +56,7 @@ def test_a_preempted_job_reports_the_time_until_it_runs_again(live: Live, hands:
     low = live.submit("ann", **gpus(4), time="100h")
     live.until(low, "running")
     hands.pass_by(HOUR)
-    high = live.submit("ann", **gpus(4), time="100h", priority="urgent")
+    high = live.submit("ann", **gpus(4), time="100h", priority="high")
     live.until(high, "running")
     assert live.until(low, "pending")["attempt"] == 1
     hands.pass_by(6 * HOUR)

@@ -115,6 +115,16 @@ export interface Array {
   acted?: number | null;
 }
 
+/** A job that another one was preempted for. */
+export interface Preemptor {
+  /** null: jobs of other tenants, taken together. */
+  job: string | null;
+  user: string | null;
+  tenant: string | null;
+  /** Whether its priority was higher at that time. */
+  higher_priority: boolean;
+}
+
 /** One start of a job. */
 export interface JobAttempt {
   attempt: number;
@@ -128,6 +138,8 @@ export interface JobAttempt {
   exit_code: number | null;
   cause: string;
   detail: string;
+  /** The jobs that it made way for, as far as is known. */
+  preempted_by: Preemptor[];
 }
 
 /** A job on devices that a waiting job could use. */
@@ -161,6 +173,8 @@ export interface Why {
   /** The job does not start before this moment, if it asked for one. */
   begin_at: string | null;
   ahead: Ahead;
+  /** The jobs that it made way for, if it waits since it was preempted. */
+  preempted_by: Preemptor[];
 }
 
 /** GPUs on one node of a plan. */

@@ -33,6 +33,7 @@ def crowd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     """Every device has a job of its own, of one of two tenants; ten thousand wait."""
     with api.living(tmp_path_factory.mktemp("plane"), api.FAST, f"{NODES}x{EACH}:A100") as live:
         half = NODES * EACH // 2
+        assert live.ask("PUT", "limits/role/user", "admin", {"jobs": None}).status == 200
         for user, count in (("ann", half), ("bob", half), ("ann", WAITING)):
             live.submit(user, name=f"many-{user}", resources={"gpus": 1}, array=f"0-{count - 1}")
         api.eventually(lambda: len(live.engine.known()) == NODES * EACH)

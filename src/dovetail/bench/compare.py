@@ -23,14 +23,13 @@ from typing import Any
 from dovetail.bench.chart_data import ChartData, chart_data, shown_jobs
 from dovetail.bench.fragmentation import Sampler, sampler
 from dovetail.bench.metrics import Metrics, metrics
-from dovetail.bench.policy_choice import PolicyChoice
+from dovetail.bench.policy_choice import PolicyChoice, make_policy
 from dovetail.bench.resample import Source
 from dovetail.core.core import Core, Step
 from dovetail.model.cluster import Cluster
 from dovetail.model.errors import DovetailError, InputError
 from dovetail.model.job import Job
 from dovetail.model.units import WHOLE
-from dovetail.policies.registry import POLICIES
 from dovetail.sim.run import Run, run
 
 # Student's t at 0.975 for 1 to 30 degrees of freedom; beyond, 1.96 + 2.4/df is right to three digits.
@@ -231,7 +230,7 @@ def measured_run(
     made = run(
         WithProgress(jobs, tell) if tell else jobs,
         cluster,
-        POLICIES.make(choice.policy, **choice.options),
+        make_policy(choice),
         name=choice.policy,
         seed=seed,
         options=choice.options,

@@ -1,4 +1,7 @@
-"""Policies as users choose them: a name, and options as text."""
+"""Policies as users choose them: a name, and options as text.
+
+A choice is checked once, where it is read; after that it is trusted.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,7 @@ from typing import Any
 from dovetail.model.errors import BadOption
 from dovetail.model.registry import read_option
 from dovetail.model.view import Policy
-from dovetail.policies.registry import POLICIES
+from dovetail.policies.registry import POLICIES, TRUSTED_POLICIES, made_policy
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,9 +30,12 @@ class PolicyChoice:
         return " ".join([self.policy, *(f"{name}={value}" for name, value in said.items())])
 
 
-def read_policy_choice(name: str, typed: Mapping[str, str]) -> PolicyChoice:
-    """Check the name and the options of a policy as typed, before anything runs."""
-    known = POLICIES.options(name)
+def read_policy_choice(name: str, typed: Mapping[str, str], *, files: bool = False) -> PolicyChoice:
+    """Check the name and the options of a policy as typed, before anything runs.
+
+    With `files` the name may be a function in a file, which is run: not for names that others sent.
+    """
+    known = (TRUSTED_POLICIES if files else POLICIES).options(name)
     options: dict[str, Any] = {}
     for option, text in typed.items():
         if option not in known:
@@ -43,8 +49,5 @@ def read_policy_choice(name: str, typed: Mapping[str, str]) -> PolicyChoice:
 
 
 def make_policy(choice: PolicyChoice) -> Policy:
-    """Make the policy; a value that its factory refuses is a usage error."""
-    try:
-        return POLICIES.make(choice.policy, **choice.options)
-    except (ValueError, TypeError, KeyError, IndexError, ArithmeticError) as error:
-        raise BadOption(f"policy {choice.label}: {error}; see dovetail policies {choice.policy}") from None
+    """Make a policy that was checked; a value that its factory refuses is a usage error."""
+    return made_policy(choice.policy, choice.options)

@@ -33,7 +33,9 @@ def compare(
     policies: Annotated[
         str,
         typer.Option(
-            metavar="A,B,C", help="Policies, with options as fifo:discipline=skip.", show_default=False
+            metavar="A,B,C",
+            help="Policies, with options as fifo:discipline=skip; also default and FILE.py:FUNCTION.",
+            show_default=False,
         ),
     ],
     seeds: Annotated[

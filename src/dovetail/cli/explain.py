@@ -63,9 +63,9 @@ def explain(
 
 def maker(header: Header) -> Policy:
     """The policy that wrote a journal."""
-    from dovetail.policies.registry import POLICIES
+    from dovetail.policies.registry import made_policy
 
-    return POLICIES.make(header.policy, **header.options)
+    return made_policy(header.policy, header.options)
 
 
 def _named(reason: Reason) -> str:

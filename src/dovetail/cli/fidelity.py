@@ -111,14 +111,13 @@ def fidelity(
 
 
 def _choices(policies: str | None, policy: str | None, settings: list[str]) -> list[PolicyChoice]:
-    from dovetail.bench.policy_choice import read_policy_choice
-    from dovetail.cli.inputs import read_policy_choices, read_settings
+    from dovetail.cli.inputs import local_policy, read_policy_choices, read_settings
     from dovetail.model.errors import InputError
 
     if policy is not None:
         if policies is not None:
             raise InputError("--policy and --policies exclude each other; give one of them")
-        return [read_policy_choice(policy, read_settings(settings))]
+        return [local_policy(policy, read_settings(settings))]
     return read_policy_choices(policies or DEFAULT_POLICIES, settings)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -249,13 +249,29 @@ def read_settings(settings: Iterable[str]) -> dict[str, str]:
     return found
 
 
+def local_policy(name: str, typed: Mapping[str, str]) -> PolicyChoice:
+    """A policy as it was typed on this machine.
+
+    `default` is that of a new plane, and `my_policy.py:mine` a function in a file.
+    """
+    from dovetail.bench.policy_choice import PolicyChoice, read_policy_choice
+    from dovetail.control.chosen_policy import DEFAULT, named_policy
+
+    if name == DEFAULT:
+        from dovetail.cli.policies import _typed as as_typed
+
+        plain = named_policy(name, typed)
+        shown = {option: as_typed(value) for option, value in plain.options.items()}
+        return PolicyChoice(plain.name, plain.options, shown)
+    return read_policy_choice(name, typed, files=True)
+
+
 def read_policy_choices(text: str, settings: Iterable[str] = ()) -> list[PolicyChoice]:
     """`fifo,fifo:discipline=skip,srtf:cost=30:placement=scattered`, with `policy.key=value` settings.
 
-    A number after a comma continues the option before it: `tiresias-l:thresholds=100,1000`.
+    A number after a comma continues the option before it: `tiresias-l:thresholds=100,1000`. A function in a
+    file is a name too: `my_policy.py:mine:quantum=60`.
     """
-    from dovetail.bench.policy_choice import read_policy_choice
-
     parts: list[str] = []
     for part in (part.strip() for part in text.split(",")):
         if parts and "=" in parts[-1] and re.fullmatch(r"[\d.eE+-]+(:.*)?", part):
@@ -264,21 +280,30 @@ def read_policy_choices(text: str, settings: Iterable[str] = ()) -> list[PolicyC
             parts.append(part)
     if not parts:
         raise InputError("no policy was given; give --policies fifo,sjf,srtf")
-    names = {part.partition(":")[0].strip() for part in parts}
+    named = [_name_and_options(part) for part in parts]
+    names = {name for name, _ in named}
     shared: dict[str, dict[str, str]] = {}
     for setting in settings:
-        name, dot, rest = setting.partition(".")
-        if not dot or name not in names or "=" in name:
-            among = f"one of {', '.join(sorted(names))}" if dot and "=" not in name else "policy.key=value"
+        name = next((name for name in names if setting.startswith(f"{name}.")), "")
+        if not name:
+            before, dot, _ = setting.partition(".")
+            among = f"one of {', '.join(sorted(names))}" if dot and "=" not in before else "policy.key=value"
             raise BadOption(f"--set {setting!r} names none of the compared policies; write {among}")
-        shared.setdefault(name, {}).update(read_settings([rest]))
+        shared.setdefault(name, {}).update(read_settings([setting.removeprefix(f"{name}.")]))
     choices: list[PolicyChoice] = []
-    for part in parts:
-        name, *inline = (piece.strip() for piece in part.split(":"))
-        choice = read_policy_choice(name, {**shared.get(name, {}), **read_settings(inline)})
+    for name, inline in named:
+        choice = local_policy(name, {**shared.get(name, {}), **read_settings(inline)})
         if any(choice.label == other.label for other in choices):
             raise InputError(
                 f"{choice.label} was given twice; give each policy once, or with different options"
             )
         choices.append(choice)
     return choices
+
+
+def _name_and_options(part: str) -> tuple[str, list[str]]:
+    """`my_policy.py:mine:quantum=60`: the name of a policy, which may hold a colon, and its options."""
+    name, *inline = (piece.strip() for piece in part.split(":"))
+    if name.endswith(".py") and inline:
+        name = f"{name}:{inline.pop(0)}"
+    return name, inline

@@ -52,6 +52,7 @@ VERBS: dict[str, dict[str, str]] = {
         "gpus": "dovetail.cli.gpus:gpus",
         "shares": "dovetail.cli.shares:shares",
         "tenant": "dovetail.cli.tenant:tenant",
+        "limits": "dovetail.cli.limits:limits",
         "report": "dovetail.cli.report:report",
         "policy": "dovetail.cli.policy:policy",
         "token": "dovetail.cli.token:token",

@@ -50,7 +50,7 @@ def policies(
     if name is not None:
         _show(name, systems, as_json)
         return
-    from dovetail.cli.outputs import aligned, print_json, say
+    from dovetail.cli.outputs import aligned, note, plainly, print_json, say
     from dovetail.model.errors import UnknownName
 
     kinds = sorted({system.kind for system in systems.values()})
@@ -73,6 +73,9 @@ def policies(
     rows += [[s.name, s.year or "-", s.kind, " ".join(s.objectives), s.state, s.title] for s in listed]
     say(aligned(rows, left=range(6)))
     say()
+    for system in systems.values():
+        if system.broken:
+            note(plainly(system.broken))
     used = dict.fromkeys(objective for system in listed for objective in system.objectives)
     say("objectives: " + ", ".join(f"{short} {OBJECTIVES.get(short, short)}" for short in used))
     say("options and claims of one:  dovetail policies NAME")
@@ -98,6 +101,7 @@ def _as_json(system: System) -> dict[str, Any]:
         "reconstructed": system.reconstructed,
         "runs": system.registered,
         "works": system.works,
+        "broken": system.broken or None,
     }
 
 
@@ -115,6 +119,8 @@ def _show(name: str, systems: dict[str, System], as_json: bool) -> None:
             raise InputError(f"no policy is named {plainly(name)!r}; list them with dovetail policies")
         raise UnknownName("policy", name, systems)
     system = systems[name]
+    if system.broken:
+        raise InputError(plainly(system.broken))
     options = options_of(name) if system.registered else []
     doc = inspect.getdoc(POLICIES.factory(name)) or "" if system.registered else ""
     page = f"docs/systems/{name}.md"

@@ -11,7 +11,8 @@ from dovetail.cli.outputs import aligned, plainly, say
 from dovetail.cli.policies import _typed as typed_as
 from dovetail.cli.tables import JsonOption, PlainOutputOption, Raw, print_value, read_form
 from dovetail.cli.times import ago
-from dovetail.model.errors import InputError
+from dovetail.model.code_files import whole_path
+from dovetail.model.errors import CannotLoad, InputError, UnknownName
 
 
 def policy(
@@ -29,20 +30,24 @@ def policy(
     """Show or switch the policy of the plane.
 
     Jobs keep running and waiting. List the policies with dovetail policies --working. `default` is the policy
-    of a new plane; a name alone means that policy with its default options.
+    of a new plane; a name alone means that policy with its default options. FILE.py:FUNCTION is a policy in a
+    file of the plane's machine.
 
     \b
     dovetail policy
     dovetail policy default
     dovetail policy tiresias-l --set quantum=60
+    dovetail policy my_policy.py:mine
     """
     form = read_form(output, as_json, ("json", "yaml"))
     if name is None and settings:
         raise InputError("--set needs the name of a policy")
     if name == "default" and settings:
         raise InputError("default includes its options; to set options, give the name of the policy")
-    options: dict[str, Any] = read_options(name, settings or []) if name is not None else {}
     with connected(state) as client:
+        if name is not None and client.connection.local:
+            name = whole_path(name)  # the plane may have been started in another folder
+        options: dict[str, Any] = read_options(name, settings or []) if name is not None else {}
         before = client.policy()
         found = before if name is None else client.set_policy(name, **options)
     if print_value(found, form):
@@ -115,11 +120,12 @@ def _in_force(found: Raw) -> dict[str, Any]:
 def _defaults(name: str) -> dict[str, Any]:
     """The default options of a policy; none if only the plane has that policy."""
     from dovetail.policies.catalogue import options_of
-    from dovetail.policies.registry import POLICIES
+    from dovetail.policies.registry import TRUSTED_POLICIES
 
-    if name not in POLICIES.names():
+    try:
+        return {option["name"]: option["default"] for option in options_of(name, TRUSTED_POLICIES)}
+    except (UnknownName, CannotLoad):
         return {}
-    return {option["name"]: option["default"] for option in options_of(name)}
 
 
 def read_options(name: str, settings: list[str]) -> dict[str, Any]:
@@ -127,12 +133,15 @@ def read_options(name: str, settings: list[str]) -> dict[str, Any]:
     from dovetail.cli.inputs import read_settings
     from dovetail.model.errors import BadOption
     from dovetail.model.registry import read_option
-    from dovetail.policies.registry import POLICIES
+    from dovetail.policies.registry import TRUSTED_POLICIES
 
     typed = read_settings(settings)
-    if not typed or name not in POLICIES.names():
+    if not typed:
+        return {}
+    try:
+        known = TRUSTED_POLICIES.options(name)
+    except (UnknownName, CannotLoad):
         return dict(typed)
-    known = POLICIES.options(name)
     for option in typed:
         if option not in known:
             raise BadOption(f"policy {name} has no option {option!r}; it takes {', '.join(known) or 'none'}")

@@ -33,7 +33,14 @@ def simulate(
     trace: TraceArgument = None,
     *,
     cluster: ClusterOption,
-    policy: Annotated[str, typer.Option(metavar="NAME", help="See dovetail policies.", show_default=False)],
+    policy: Annotated[
+        str,
+        typer.Option(
+            metavar="NAME",
+            help="See dovetail policies; default: that of a plane; or FILE.py:FUNCTION.",
+            show_default=False,
+        ),
+    ],
     settings: Annotated[
         list[str] | None,
         typer.Option("--set", metavar="KEY=VALUE", help="An option of the policy.", show_default=False),
@@ -78,13 +85,13 @@ def simulate(
     """
     from dovetail.bench.compare import result_of, watching
     from dovetail.bench.fragmentation import sampler
-    from dovetail.bench.policy_choice import make_policy, read_policy_choice
-    from dovetail.cli.inputs import read_question, read_settings
+    from dovetail.bench.policy_choice import make_policy
+    from dovetail.cli.inputs import local_policy, read_question, read_settings
     from dovetail.cli.outputs import check_writable, note, print_json, write_jobs
     from dovetail.sim.run import run
 
     check_writable(jobs_out, journal, report)
-    choice = read_policy_choice(policy, read_settings(settings or ()))
+    choice = local_policy(policy, read_settings(settings or ()))
     stop_at = read_until(until)
     question = read_question(
         trace,

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from dovetail.cli.connection import StateOption, connected
-from dovetail.cli.outputs import plainly, say
+from dovetail.cli.outputs import note, plainly, say
 from dovetail.model.errors import InputError
 
 tenant = typer.Typer(
@@ -79,8 +79,10 @@ def set_tenant(
     if allow_root:
         given["allow_root"] = True
     with connected(state) as client:
-        client.set_tenant(name, **given)
+        changed = client.set_tenant(name, **given)
     say(f"tenant {plainly(name)} is set; see dovetail shares")
+    for text in changed.get("notes") or ():
+        note(plainly(str(text)))
 
 
 def _gpus(option: str, text: str) -> int | None:

@@ -13,9 +13,10 @@ from dovetail.cli.connection import StateOption
 from dovetail.cli.outputs import count, note, plainly, say
 from dovetail.cli.policy import told_policy
 from dovetail.client.connection import kept_address, state_folder
-from dovetail.model.errors import InputError
+from dovetail.model.errors import CannotLoad, InputError, UnknownName
 
 if TYPE_CHECKING:
+    from dovetail.bench.policy_choice import PolicyChoice
     from dovetail.control.serve import Up
 
 STOPPING = 120.0  # seconds that cancelled jobs may take to stop
@@ -39,7 +40,7 @@ def up(
         typer.Option(
             "--policy",
             metavar="NAME",
-            help="Scheduling policy; by default the last one chosen.",
+            help="Scheduling policy: a name, default, or FILE.py:FUNCTION; by default the last one chosen.",
             show_default=False,
         ),
     ] = None,
@@ -152,14 +153,13 @@ def up(
     The plane is one process: the scheduler, the API and the web page. It runs jobs on this machine. Jobs keep
     running when the plane stops, and the next plane finds them. Stop the plane with ^C or dovetail down.
     """
-    from dovetail.bench.policy_choice import read_policy_choice
-    from dovetail.cli.inputs import read_settings
     from dovetail.control.serve import Wanted, serve
+    from dovetail.model.code_files import whole_path
 
     folder = state_folder(state).absolute()
     if options and not policy:
         raise InputError("--set needs a policy; give it with --policy")
-    chosen = read_policy_choice(policy, read_settings(options or [])).options if policy else {}
+    chosen = _chosen(policy, options or []) if policy else None
 
     if demo:
         from dovetail.control.demo import check_room
@@ -181,9 +181,9 @@ def up(
             folder=folder,
             port=port,
             host=host,
-            policy=policy,
-            options=chosen,
-            stand_in=stand_in,
+            policy=None if chosen is None else chosen.policy,
+            options={} if chosen is None else chosen.options,
+            stand_in=whole_path(stand_in),
             database=database,
             rebind=rebind,
             virtual=virtual,
@@ -199,6 +199,19 @@ def up(
         ),
         ready,
     )
+
+
+def _chosen(policy: str, options: list[str]) -> PolicyChoice:
+    """The policy that is asked for; a file is named by its whole path, as the plane keeps it."""
+    from dovetail.cli.inputs import local_policy, read_settings
+    from dovetail.model.code_files import whole_path
+
+    try:
+        return local_policy(whole_path(policy), read_settings(options))
+    except (UnknownName, CannotLoad) as error:
+        raise InputError(
+            f"{error}; without --policy the plane starts with the policy that it had, or a stand-in for it"
+        ) from None
 
 
 def _limit(text: str) -> int:
@@ -217,7 +230,13 @@ def _announce(up: Up, folder: Path, where: str) -> None:
     kind = "virtual " if up.found.virtual else ""
     there = f"{count(cluster.gpus, kind + 'GPU')} on {count(len(cluster.nodes), 'node')}"
     lines.append(f"  {there}; state in {folder}")
-    if name:
+    failure = up.plane.policy_failure
+    if failure is not None:
+        lines += [
+            f"  policy {name} cannot be used: {failure.reason}",
+            f"  {failure.stand_in.name} decides meanwhile; choose another with  dovetail policy{where} NAME",
+        ]
+    elif name:
         lines.append(f"  policy {told_policy(name, options)}; change it with  dovetail policy{where} NAME")
     else:
         lines.append(

@@ -323,6 +323,18 @@ class Client:
         """Remove the settings of a tenant. Needs an administrator's token."""
         self.connection.delete(f"/tenants/{segment(name)}")
 
+    def limits(self) -> Raw:
+        """What this token may ask for, and where that is set."""
+        return _mapping(self.connection.get("/limits"))
+
+    def set_limits(self, kind: str, name: str, **limits: object) -> Raw:
+        """Set priority, gpus, time (seconds) or jobs for a role, a tenant or a user; None is no limit."""
+        return _mapping(self.connection.put(f"/limits/{segment(kind)}/{segment(name)}", limits))
+
+    def drop_limits(self, kind: str, name: str) -> None:
+        """Forget what was set for a role, a tenant or a user. Needs an administrator's token."""
+        self.connection.delete(f"/limits/{segment(kind)}/{segment(name)}")
+
     def report(self, by: str = "tenant", **filters: object) -> Raw:
         return _mapping(self.connection.get("/report", {"by": by, **filters}))
 

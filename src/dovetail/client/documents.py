@@ -183,6 +183,16 @@ class Array(Document):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Preemptor(Document):
+    """A job that another one was preempted for."""
+
+    job: Annotated[str | None, "null: jobs of other tenants, taken together."] = None
+    user: str | None = None
+    tenant: str | None = None
+    higher_priority: Annotated[bool, "Whether its priority was higher at that time."] = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class JobAttempt(Document):
     """One start of a job."""
 
@@ -195,6 +205,7 @@ class JobAttempt(Document):
     exit_code: int | None = None
     cause: str = ""
     detail: str = ""
+    preempted_by: Annotated[Sequence[Preemptor], "The jobs that it made way for, as far as is known."] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -231,6 +242,9 @@ class Why(Document):
         datetime | None, "The job does not start before this moment, if it asked for one."
     ] = None
     ahead: Ahead = field(default_factory=Ahead)
+    preempted_by: Annotated[
+        Sequence[Preemptor], "The jobs that it made way for, if it waits since it was preempted."
+    ] = ()
     raw: Annotated[Raw, CLIENT_ONLY] = field(default_factory=dict, repr=False, compare=False)
 
     @property

@@ -9,15 +9,18 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from dovetail.control import clock
-from dovetail.control.chosen_policy import DEFAULT_POLICY, NamedPolicy
+from dovetail.control.chosen_policy import named_policy
 from dovetail.control.eras import change_rules, current_policy, tenant_of_row
+from dovetail.control.limits import ROLES, Amounts, Scope
 from dovetail.control.plane import Plane
 from dovetail.control.plane_state import PlaneState
 from dovetail.control.problems import RequestError
 from dovetail.control.records import Record
+from dovetail.control.tenant_shares import beyond_cluster
+from dovetail.control.tokens import Caller
 from dovetail.control.unix_accounts import checked_account
 from dovetail.model.cluster import Cluster, Tenant, with_tenants
-from dovetail.model.errors import UnknownName
+from dovetail.model.errors import CannotLoad, UnknownName
 
 # --- jobs -------------------------------------------------------------------------------------------
 
@@ -41,10 +44,16 @@ def requeue(plane: Plane, ids: Sequence[str]) -> list[str]:
     return plane.change(lambda state, now: _each(state, ids, lambda r: state.ledger.requeue(r, now)))
 
 
-def set_priority(plane: Plane, ids: Sequence[str], priority: int) -> list[str]:
-    return plane.change(
-        lambda state, now: _each(state, ids, lambda r: state.ledger.prioritise(r, priority, now))
-    )
+def set_priority(plane: Plane, caller: Caller, ids: Sequence[str], priority: int) -> list[str]:
+    """Give jobs another priority, as far as the limits of the caller allow it: all of them or none."""
+
+    def run(state: PlaneState, now: int) -> list[str]:
+        records = state.ledger.index.records
+        for tenant in {records[name].tenant for name in ids if name in records}:
+            state.limits.check_priority(caller, tenant, priority)
+        return _each(state, ids, lambda record: state.ledger.prioritise(record, priority, now))
+
+    return plane.change(run)
 
 
 TO_JOBS: Mapping[str, Callable[[Plane, Sequence[str]], list[str]]] = {
@@ -84,10 +93,10 @@ def _known(state: PlaneState, node: str) -> str:
 
 
 def set_tenant(plane: Plane, wanted: Mapping[str, Any]) -> dict[str, Any]:
-    """Make the tenant `name`, or change what else is named; returns all that it is now.
+    """Make the tenant `name`, or change what else is named; returns all that it is now, and `notes`.
 
     Weight, quota, borrow, limit, parent and account: what is left out stays as it is. `allow_root` goes with
-    the account root.
+    the account root. The notes are warnings about what was named, one line each.
     """
     name = wanted["name"]
     given = {key: value for key, value in wanted.items() if key != "allow_root"}
@@ -102,7 +111,8 @@ def set_tenant(plane: Plane, wanted: Mapping[str, Any]) -> dict[str, Any]:
         change_rules(state, with_tenants(cluster, tenants.values()), current_policy(state), now)
         state.ledger.batch.tenants.append(row)
         accounts[name] = row["account"]
-        return row
+        named = "quota" in given or "limit" in given
+        return {**row, "notes": beyond_cluster(state.header.cluster, name) if named else []}
 
     return plane.change(run)
 
@@ -138,16 +148,48 @@ def drop_tenant(plane: Plane, name: str) -> None:
     plane.change(run)
 
 
+# --- limits -----------------------------------------------------------------------------------------
+
+
+def set_limits(plane: Plane, scope: Scope, amounts: Amounts) -> list[str]:
+    """Set limits of a role, a tenant or a user; what is not named stays. Returns warnings, one line each."""
+    kind, name = scope
+    if kind == "role" and name not in ROLES:
+        raise RequestError.at("/name", f"limits are for the roles {' and '.join(ROLES)}, not {name}")
+
+    def run(state: PlaneState, now: int) -> list[str]:
+        state.ledger.batch.values.append(state.limits.set(scope, amounts))
+        known = kind == "role" or plane.store.knows(kind, name)
+        if kind == "tenant":
+            known = known or name in state.header.cluster.tenants
+        return [] if known else [f"no token and no job is of {kind} {name} yet; is the name right?"]
+
+    return plane.change(run)
+
+
+def drop_limits(plane: Plane, scope: Scope) -> None:
+    """Forget the limits of a role, a tenant or a user: those of a new plane hold again."""
+
+    def run(state: PlaneState, now: int) -> None:
+        known = [name for kind, name in state.limits.rows if kind == scope[0]]
+        if scope not in state.limits.rows:
+            raise UnknownName(f"{scope[0]} with limits", scope[1], known)
+        state.ledger.batch.values.append(state.limits.drop(scope))
+
+    plane.change(run)
+
+
 # --- the policy -------------------------------------------------------------------------------------
 
 
 def switch_policy(plane: Plane, name: str, options: Mapping[str, Any]) -> None:
-    """Go on under another policy. No job is lost, and the switch itself stops no job.
-
-    `default` is the policy of a new plane.
-    """
-    named = DEFAULT_POLICY if name == "default" and not options else NamedPolicy(name, dict(options))
-    chosen = named.make()
+    """Go on under another policy. No job is lost, and the switch itself stops no job."""
+    named = named_policy(name, options)
+    try:
+        chosen = named.make()
+    except CannotLoad as error:
+        late = "if it was installed after the plane was started, restart the plane"
+        raise CannotLoad(f"{error}; {late}") from error
 
     def run(state: PlaneState, now: int) -> None:
         change_rules(state, state.header.cluster, chosen, now)

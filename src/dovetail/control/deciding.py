@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 
 from dovetail.control import clock
-from dovetail.control.chosen_policy import PLAIN_POLICY, ChosenPolicy
+from dovetail.control.chosen_policy import PLAIN_POLICY, ChosenPolicy, reason_of
 from dovetail.control.eras import change_rules, current_policy
 from dovetail.control.plane_state import PlaneState
 from dovetail.control.statistics import Statistics
@@ -63,7 +63,7 @@ def _try_again(state: PlaneState, now: int, stand_in: str, statistics: Statistic
         raise
     except Exception as error:  # it cannot even be made
         name = deciding.chosen.name
-        other = _failed(state, name, f"{type(error).__name__}: {error}", stand_in, statistics)
+        other = _failed(state, name, reason_of(error), stand_in, statistics)
         if other.named != current_policy(state).named:
             why = f"policy {name} cannot be made; {other.name} decides"
             change_rules(state, state.header.cluster, other, now, why)

@@ -35,7 +35,7 @@ from dovetail.model.cluster import parse_cluster
 from dovetail.model.errors import DovetailError, InputError
 from dovetail.model.job import Job
 from dovetail.model.units import SECOND, WHOLE
-from dovetail.policies.registry import POLICIES
+from dovetail.policies.registry import made_policy
 from dovetail.sim.outcomes import NEVER
 from dovetail.sim.run import Run, run
 
@@ -234,7 +234,7 @@ def _body(job: Job, scale: float) -> dict[str, Any]:
 def simulated(entries: Sequence[Entry], cluster: str, policy: str, options: Mapping[str, Any]) -> Run:
     """The jobs in the simulator, from time 0."""
     jobs = [entry.job for entry in entries]
-    made = run(jobs, parse_cluster(cluster), POLICIES.make(policy, **options), name=policy, options=options)
+    made = run(jobs, parse_cluster(cluster), made_policy(policy, options), name=policy, options=options)
     unfinished = [job.id for job, end in zip(made.jobs.job, made.jobs.finish, strict=True) if end == NEVER]
     if unfinished:
         raise Unplayed(

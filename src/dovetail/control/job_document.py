@@ -9,7 +9,7 @@ from typing import Any
 
 from sqlalchemy.engine import Row
 
-from dovetail.control import tables
+from dovetail.control import preemptions, tables
 from dovetail.control.clock import iso
 from dovetail.control.states import LETTERS, State
 from dovetail.control.time_held import GPU_SECOND, gpu_seconds, took
@@ -80,7 +80,11 @@ def job_document(row: Any, now: int, *, whole: bool = False) -> Json:
     }
 
 
-def attempt_document(row: Any) -> Json:
+def attempt_document(row: Any, sees: preemptions.Sees) -> Json:
+    """The document of an attempt; `sees` tells whether jobs of a tenant may be named to the caller."""
+    by = None if row.preempted_by is None else json.loads(row.preempted_by)
+    named = preemptions.for_which_jobs(by, sees)
+    detail = "; ".join(part for part in (row.detail, named and f"it made way for {named}") if part)
     return {
         "attempt": row.epoch,
         "placement": _placement(row.placement, None),
@@ -90,7 +94,8 @@ def attempt_document(row: Any) -> Json:
         "ended_at": iso(row.ended_at),
         "exit_code": row.exit_code,
         "cause": row.cause,
-        "detail": shortened(row.detail, 500),
+        "detail": shortened(detail, 500),
+        "preempted_by": preemptions.told(by, sees),
     }
 
 

@@ -6,6 +6,7 @@ checked here: a hold, a begin time, dependencies on other jobs, and the limit on
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from heapq import heappop, heappush
@@ -50,6 +51,7 @@ class JobIndex:
         self.asked: dict[str, Asked] = {}
         self._lookup = lookup
         self._users: dict[str, int] = {}  # of each submission: jobs that are not over
+        self._active: Counter[tuple[str, str]] = Counter()  # jobs that are not over, by tenant and by user
         self._members: dict[str, dict[str, Record]] = {}  # of each array, in order
         self._waiting_for: dict[str, set[str]] = {}  # job or array -> jobs that depend on it
         self._singles: dict[tuple[str, str, str], dict[str, Record]] = {}
@@ -66,6 +68,7 @@ class JobIndex:
         self.records[record.id] = record
         self.asked[record.request] = asked
         self._users[record.request] = self._users.get(record.request, 0) + 1
+        self._active.update((("tenant", record.tenant), ("user", record.user)))
         if record.array is not None:
             self._members.setdefault(record.array, {})[record.id] = record
         self._singles.setdefault(_single(record), {})[record.id] = record
@@ -99,6 +102,10 @@ class JobIndex:
         self._over[record.id] = record.state
         if was_admitted:
             self.withdraw(record)
+        for owner in (("tenant", record.tenant), ("user", record.user)):
+            self._active[owner] -= 1
+            if not self._active[owner]:
+                del self._active[owner]
         self._users[record.request] -= 1
         if not self._users[record.request]:
             del self._users[record.request], self.asked[record.request]
@@ -114,6 +121,10 @@ class JobIndex:
             del self._singles[single]
         for need in self._depends.pop(record.id, ()):
             self._waiting_for.get(need.job, set()).discard(record.id)
+
+    def active_of(self, kind: str, name: str) -> int:
+        """Jobs of a tenant or a user that have not ended."""
+        return self._active[kind, name]
 
     def members(self, array: str) -> list[Record]:
         return list(self._members.get(array, {}).values())

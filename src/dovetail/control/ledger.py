@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, assert_never
 
+from dovetail.control import preemptions
 from dovetail.control.job_index import DEPENDENCY, NEVER, NO_ROOM, Asked, JobIndex
 from dovetail.control.records import AttemptRecord, Placement, Record
 from dovetail.control.request import Retry
@@ -39,6 +40,7 @@ from dovetail.model.event import (
 from dovetail.model.grant import Spots, devices_of
 
 CANCEL, REQUEUE, HOLD = "cancelled", "requeued", "held"  # what a stopping job becomes once it has stopped
+PREEMPTED = ("preempted", "moved")  # reasons of the core to stop a job that may go on
 
 
 @dataclass(frozen=True, slots=True)
@@ -315,6 +317,7 @@ class Ledger:
                 exit_code=exit.code,
                 cause=exit.cause,
                 detail=exit.detail[:500],
+                preempted_by=record.preempted_by if exit.cause in preemptions.ENDS else None,
             )
         )
         self._touch(record)
@@ -342,7 +345,7 @@ class Ledger:
             elif isinstance(action, Start | Resize):
                 self._begin(action, now)
             elif isinstance(action, Stop):
-                self.stop(action, now)
+                self.stop(action, now, core.displaced.get(action.job, ()))
             elif isinstance(action, Answer):
                 self._answered(action, now)
             elif isinstance(action, SetPower | Rent):
@@ -434,6 +437,7 @@ class Ledger:
         cluster = self.core.cluster
         record.state, record.reason = State.RUNNING, ""
         record.started_at, record.restarts = now, action.epoch - 1
+        record.preempted_by = None
         if record.first_started_at is None:
             record.first_started_at = now
         record.placement = placement_of(cluster, action.spots)
@@ -451,11 +455,14 @@ class Ledger:
         self._touch(record)
         self._reconsider(record, now)
 
-    def stop(self, action: Stop, now: int) -> None:
+    def stop(self, action: Stop, now: int, by: Sequence[str] = ()) -> None:
+        """Stop an attempt; `by` are the jobs that it makes way for."""
         record = self.index.records.get(action.job)
         if record is None or record.state not in (State.RUNNING, State.STOPPING):
             self.gone(action.job, now)  # it held devices and was not started: there is nothing to stop
             return
+        if action.why in PREEMPTED:
+            record.preempted_by = preemptions.kept(record, by, self.index.records)
         self._stop_running(record, action.why)
 
     def _stop_running(self, record: Record, why: str) -> None:

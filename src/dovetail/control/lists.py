@@ -102,12 +102,12 @@ class Lists:
         rows = self._all(sa.select(tables.jobs).where(*conditions).order_by(*order).limit(limit + 1))
         return _page(rows, self._now(), limit, lambda row: to_cursor("history", row.ended_at, row.id))
 
-    def attempts(self, job: str, cursor: str | None, limit: int) -> Page:
+    def attempts(self, caller: Caller, job: str, cursor: str | None, limit: int) -> Page:
         """The attempts of a job that the caller may see, the last one first."""
         query = sa.select(tables.attempts).where(_A.job == job).order_by(_A.epoch.desc()).limit(limit + 1)
         if cursor is not None:
             query = query.where(_A.epoch < from_cursor(cursor, "attempts", int)[0])
-        items = [attempt_document(row) for row in self._all(query)]
+        items = [attempt_document(row, caller.sees) for row in self._all(query)]
         return cut_to_room(items, "attempts", "attempt", limit)
 
     def journal(self, after: int, limit: int) -> Page:

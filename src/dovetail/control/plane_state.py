@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 from dovetail.control.forecast import Forecasts
 from dovetail.control.job_reports import JobReports
 from dovetail.control.ledger import Ledger
+from dovetail.control.limits import Limits
 from dovetail.control.quotas import Quotas
 from dovetail.control.stand_in import Deciding
 from dovetail.control.steady_time import KEY as STEADY_KEY
@@ -51,6 +52,7 @@ class PlaneState:
     accounts: Accounts  # of the machine, by tenant
     reports: JobReports
     next_seq: int  # of the next job
+    limits: Limits  # on what users may ask for
     forecasts: Forecasts = field(default_factory=Forecasts)
     snapshot_at: int = 0  # the step of the last snapshot
     keys: dict[tuple[str, str], tuple[bytes, Submitted]] = field(default_factory=dict)  # of this tick

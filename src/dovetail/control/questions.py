@@ -9,8 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
+from dovetail.control import preemptions
 from dovetail.control.cluster_state import NodeState, Overview, cluster_overview, node_states
 from dovetail.control.forecast import Forecast, Forecasts, Standing, Window, end_of_waiting
+from dovetail.control.limits import Amounts, Limit, Scope
 from dovetail.control.plane import Plane
 from dovetail.control.plane_state import CoreSnapshot, PlaneState
 from dovetail.control.request import JobRequest
@@ -23,6 +25,13 @@ from dovetail.core.journal import Header
 from dovetail.core.snapshot import to_json
 from dovetail.model.errors import InputError
 from dovetail.model.job import Job
+
+
+class LimitState(NamedTuple):
+    """Limits as a caller sees them."""
+
+    own: list[tuple[Limit, int | None]]  # with the jobs that count against it
+    rows: list[tuple[Scope, Amounts]]
 
 
 class _Waiting(NamedTuple):
@@ -48,6 +57,9 @@ def why(plane: Plane, job: str, visible: Callable[[str], bool] = lambda tenant: 
             raise InputError(f"job {job} is over: it waits for nothing; see dovetail describe {job}")
         answer = explained(ledger, record, now, visible, state.quotas.too_much)
         answer.ends_at = expected_end(ledger, record, now)
+        if named := preemptions.for_which_jobs(record.preempted_by, visible):
+            answer.sentence = f"{answer.sentence} It was preempted for {named}."
+            answer.preempted_by = preemptions.told(record.preempted_by, visible)
         active = ledger.core.jobs.get(job)
         known = active is not None and says_how_long(ledger, record)
         remaining = active.remaining_at(now) if known and active is not None else None
@@ -122,6 +134,24 @@ def overview(plane: Plane) -> Overview:
 
 def shares(plane: Plane) -> list[ShareState]:
     return plane.ask(lambda state, now: tenant_shares(state.ledger, state.accounts.of_tenant))
+
+
+def limits(plane: Plane, caller: Caller) -> LimitState:
+    """The limits of a caller, with what counts against them, and all that are set as far as it may see."""
+
+    def run(state: PlaneState, now: int) -> LimitState:
+        own = state.limits.in_force(caller, caller.tenant) if caller.may("user") else []
+        count = state.ledger.index.active_of
+        used = [count(*_counted(limit, caller)) if limit.what == "jobs" else None for limit in own]
+        mine = {("role", caller.role), ("tenant", caller.tenant), ("user", caller.user)}
+        shown = [(scope, amounts) for scope, amounts in state.limits.all() if caller.admin or scope in mine]
+        return LimitState(list(zip(own, used, strict=True)), shown)
+
+    return plane.ask(run)
+
+
+def _counted(limit: Limit, caller: Caller) -> tuple[str, str]:
+    return ("tenant", limit.name) if limit.kind == "tenant" else ("user", caller.user)
 
 
 def core_snapshot(plane: Plane) -> CoreSnapshot:

@@ -61,6 +61,7 @@ class Record:
     wait_at_start: int = 0  # of `wait_time`, up to the last start
     waiting_since: int | None = None  # stays set if the job ended while it waited
     progress: dict[str, Any] | None = None
+    preempted_by: list[dict[str, Any]] | None = None  # `preemptions.kept`, until it starts again
 
     def wait_begins(self, now: int) -> None:
         """The job is eligible and does not run."""
@@ -78,6 +79,7 @@ class Record:
         row["state"] = self.state.value
         row["placement"] = None if self.placement is None else json.dumps(self.placement)
         row["progress"] = None if self.progress is None else json.dumps(self.progress)
+        row["preempted_by"] = None if self.preempted_by is None else json.dumps(self.preempted_by)
         return row
 
     @classmethod
@@ -85,7 +87,7 @@ class Record:
         """From a row of `tables.jobs`."""
         read = {name: row[name] for name in (*CONSTANT, *CHANGING)}
         read["state"] = State(read["state"])
-        for name in ("placement", "progress"):
+        for name in ("placement", "progress", "preempted_by"):
             read[name] = None if read[name] is None else json.loads(read[name])
         return cls(**read)
 
@@ -111,3 +113,4 @@ class AttemptRecord:
     cause: str = ""
     detail: str = ""
     waited: int = 0  # microseconds that the job waited for this start
+    preempted_by: list[dict[str, Any]] | None = None  # `preemptions.kept`; None: it was not preempted

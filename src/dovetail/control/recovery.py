@@ -35,7 +35,7 @@ from dovetail.model.errors import DovetailError, ReplayMismatch
 from dovetail.model.grant import Spots
 from dovetail.model.job import Job
 from dovetail.model.view import Policy
-from dovetail.policies.registry import POLICIES
+from dovetail.policies.registry import made_policy
 
 
 @dataclass(slots=True)
@@ -186,7 +186,7 @@ def _last_readable(store: Store, era: int, header: Header, number: int | None, s
     """The core at the last snapshot that can be read."""
     for at in store.snapshots_of(era, number):
         try:
-            policy = POLICIES.make(header.policy, **dict(header.options))
+            policy = made_policy(header.policy, header.options)
             return restored(store.snapshot(era, at), header.cluster, policy, header.seed)
         except (StoreError, OSError):
             raise

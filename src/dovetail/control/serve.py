@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from dovetail.control import disk_reserve
 from dovetail.control.binding import bind, check_binding
-from dovetail.control.chosen_policy import ChosenPolicy, NamedPolicy
+from dovetail.control.chosen_policy import ChosenPolicy, named_policy
 from dovetail.control.election import DatabaseElection, Election, FileElection
 from dovetail.control.high_water import HighWater, check_nothing_is_lost
 from dovetail.control.plane import Plane
@@ -94,9 +94,9 @@ class Up:
 
 def checked(wanted: Wanted) -> Checked:
     """The GPUs and the policy. Wrong settings are refused before anything is written."""
-    policy = None if wanted.policy is None else NamedPolicy(wanted.policy, wanted.options).make()
+    policy = None if wanted.policy is None else named_policy(wanted.policy, wanted.options).make()
     if wanted.stand_in and wanted.stand_in != LAST:
-        NamedPolicy(wanted.stand_in, {}).make()
+        named_policy(wanted.stand_in, {}).make()
     if not wanted.scale > 0:
         raise InputError(f"a time scale of {wanted.scale:g} is not positive; give one above 0")
     if not 0 <= wanted.keep_days <= 36_500:

@@ -18,7 +18,7 @@ import json
 import logging
 from dataclasses import asdict, dataclass
 
-from dovetail.control.chosen_policy import PLAIN_POLICY, ChosenPolicy, NamedPolicy
+from dovetail.control.chosen_policy import PLAIN_POLICY, ChosenPolicy, NamedPolicy, named_policy
 from dovetail.model.units import SECOND
 
 FIRST_PAUSE, LONGEST_PAUSE = 1 * SECOND, 600 * SECOND  # of the wall clock
@@ -81,7 +81,7 @@ class Deciding:
         return stand_in
 
     def _stand_in(self, wanted: str) -> ChosenPolicy:
-        named = self.before if wanted == LAST else NamedPolicy(wanted, {}) if wanted else None
+        named = self.before if wanted == LAST else named_policy(wanted, {}) if wanted else None
         if named is None or named == self.chosen or self.failure is not None:
             return PLAIN_POLICY.make()  # also if another stand-in has failed
         try:

@@ -8,13 +8,15 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from dovetail.control import clock as clocks
-from dovetail.control.chosen_policy import DEFAULT_POLICY, ChosenPolicy, NamedPolicy
+from dovetail.control.chosen_policy import DEFAULT_POLICY, ChosenPolicy, NamedPolicy, reason_of
 from dovetail.control.clock import Clock, clock_from
 from dovetail.control.eras import enter_era, tenant_of_row
 from dovetail.control.job_index import Asked, JobIndex
 from dovetail.control.job_reports import JobReports
 from dovetail.control.launching import UNKNOWN_GRACE, grace_of
 from dovetail.control.ledger import Begin, Ledger
+from dovetail.control.limits import KEY as LIMITS_KEY
+from dovetail.control.limits import limits_from
 from dovetail.control.plane_settings import Settings
 from dovetail.control.plane_state import PlaneState
 from dovetail.control.quotas import Quotas
@@ -77,6 +79,7 @@ def loaded(
         ),
         reports=JobReports(store),
         next_seq=store.next_seq(),
+        limits=limits_from(store.value(LIMITS_KEY)),
     )
     # Without it, a plane that is killed before its next snapshot would take the wall clock's time again.
     state.ledger.batch.values.append({"key": STEADY_KEY, "value": STEADY.kept()})
@@ -121,8 +124,7 @@ def _recovered(
     except Exception as error:
         if era is None:  # a new plane: its user is there to be told
             raise
-        reason = f"{type(error).__name__}: {error}"
-        made = under(deciding.failed(reason, settings.stand_in, clocks.steady_now()))
+        made = under(deciding.failed(reason_of(error), settings.stand_in, clocks.steady_now()))
     if deciding.sentence:
         log.warning("%s", deciding.sentence)
     for line in made.said:

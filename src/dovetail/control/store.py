@@ -317,6 +317,7 @@ class Store:
                             "exit_code": a.exit_code,
                             "cause": a.cause,
                             "detail": a.detail,
+                            "preempted_by": _json_or_null(a.preempted_by),
                         }
                         for a in batch.ended
                     ],
@@ -496,11 +497,11 @@ class Store:
         found = {row.id: row.tenant for row in rows if row.id in ids}
         return found | {row.array: row.tenant for row in rows if row.array in ids}
 
-    def knows_tenant(self, name: str) -> bool:
-        """Whether the tenant has a token or a job."""
+    def knows(self, kind: str, name: str) -> bool:
+        """Whether the tenant or the user (`kind`) of this name has a token or a job."""
         with self.reading() as connection:
             return any(
-                connection.execute(sa.select(c.tenant).where(c.tenant == name).limit(1)).first() is not None
+                connection.execute(sa.select(c[kind]).where(c[kind] == name).limit(1)).first() is not None
                 for c in (tables.tokens.c, tables.jobs.c)
             )
 
@@ -575,7 +576,9 @@ _END_ATTEMPT = (
     .where(
         tables.attempts.c.job == sa.bindparam("key_job"), tables.attempts.c.epoch == sa.bindparam("key_epoch")
     )
-    .values({name: sa.bindparam(name) for name in ("ended_at", "exit_code", "cause", "detail")})
+    .values(
+        {name: sa.bindparam(name) for name in ("ended_at", "exit_code", "cause", "detail", "preempted_by")}
+    )
 )
 
 
@@ -592,7 +595,12 @@ def _attempt_row(attempt: AttemptRecord) -> dict[str, Any]:
         "cause": attempt.cause,
         "detail": attempt.detail,
         "waited": attempt.waited,
+        "preempted_by": _json_or_null(attempt.preempted_by),
     }
+
+
+def _json_or_null(value: object) -> str | None:
+    return None if value is None else json.dumps(value)
 
 
 def _engine(url: str) -> Engine:

@@ -18,6 +18,7 @@ from dovetail.control.dependencies import jobs_named
 from dovetail.control.disk_reserve import check_space
 from dovetail.control.job_index import Asked
 from dovetail.control.job_paths import check_paths
+from dovetail.control.limits import AskedFor
 from dovetail.control.plane import Plane
 from dovetail.control.plane_state import PlaneState, Submitted
 from dovetail.control.problems import RequestError
@@ -74,9 +75,12 @@ def tenant_of(caller: Caller, request: JobRequest) -> str:
 def checked_job(
     state: PlaneState, caller: Caller, tenant: str, request: JobRequest, job_id: str, now: int
 ) -> Job:
-    """The job as the core sees it. A job that could never start is refused."""
+    """The job as the core sees it. A job above a limit of its user, or that could never start, is refused."""
     cluster = state.header.cluster
     job = to_job(request, job_id, now, tenant, caller.user, cluster)
+    count = 1 if request.array is None else len(expand_array(request.array)[0])
+    wanted = AskedFor(request.priority, job.shape.load, request.time, count)
+    state.limits.check_job(caller, tenant, wanted, state.ledger.index.active_of)
     if not state.ledger.core.room.ever(job.shape):
         raise NeverFits(never_fits(job.shape, cluster))
     if over := state.quotas.too_much(job):
@@ -186,7 +190,7 @@ def _warnings(state: PlaneState, store: Store, caller: Caller, tenant: str) -> l
     tenants = state.header.cluster.tenants
     if tenant == caller.tenant or tenant in tenants:
         return []
-    if store.knows_tenant(tenant) or any(r.tenant == tenant for r in state.ledger.batch.added):
+    if store.knows("tenant", tenant) or any(r.tenant == tenant for r in state.ledger.batch.added):
         return []
     names = sorted(store.known_tenants() | tenants.keys())
     more = f" and {len(names) - MOST_TENANTS} more" if len(names) > MOST_TENANTS else ""

@@ -124,6 +124,7 @@ jobs = Table(
     Column("wait_at_start", BigInteger, nullable=False, server_default="0"),
     Column("waiting_since", BigInteger),
     Column("progress", Text),
+    Column("preempted_by", Text),  # until it starts again: the jobs that it made way for
     Index("ix_jobs_state_seq", "state", "seq"),
     Index("ix_jobs_tenant_seq", "tenant", "seq"),
     Index("ix_jobs_array", "array"),
@@ -144,6 +145,7 @@ attempts = Table(
     Column("cause", String(16), nullable=False),
     Column("detail", Text, nullable=False),
     Column("waited", BigInteger, nullable=False, server_default="0"),  # microseconds, for this start
+    Column("preempted_by", Text),  # the jobs that it made way for; null: it was not preempted
     Index("ix_attempts_ended_at", "ended_at"),
 )
 

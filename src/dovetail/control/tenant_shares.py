@@ -9,6 +9,7 @@ from dovetail.control.ledger import Ledger
 from dovetail.control.states import State
 from dovetail.core.core import Core
 from dovetail.mechanisms.fair.water_filling import water_filled
+from dovetail.model.cluster import Cluster
 from dovetail.model.units import WHOLE
 
 
@@ -59,6 +60,22 @@ def tenant_shares(ledger: Ledger, accounts: Mapping[str, str]) -> list[ShareStat
             )
         )
     return found
+
+
+def beyond_cluster(cluster: Cluster, name: str) -> list[str]:
+    """Warnings if the quota or limit of a tenant is more than there is: allowed, since a cluster may grow."""
+    there = f"the cluster has {cluster.gpus}"
+    tenant, notes = cluster.tenants[name], []
+    for word in ("quota", "limit"):
+        amount = getattr(tenant, word)
+        if amount is not None and amount > cluster.gpus:
+            notes.append(f"the {word} of tenant {name} is {amount} GPUs, and {there}")
+    quotas = {one.name: one.quota for one in cluster.tenants.values() if one.quota is not None}
+    # The quota of a parent may be meant to cover those below it.
+    total = sum(quota for one, quota in quotas.items() if not quotas.keys() & set(cluster.line(one)[1:]))
+    if name in quotas and not notes and total > cluster.gpus:
+        notes.append(f"all quotas together are {total} GPUs, and {there}: not all can be used at once")
+    return notes
 
 
 def fair_shares(core: Core) -> dict[str, float]:

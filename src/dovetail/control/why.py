@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from dovetail.control.forecast import Window, end_of_running
 from dovetail.control.ledger import Ledger
@@ -65,6 +66,7 @@ class Why:
     ahead: int = 0  # jobs before it in the queue that the caller may see
     ahead_others: bool = False  # whether jobs of other tenants are before it too
     never: bool = False  # the job cannot start as the cluster is: there is nothing to forecast
+    preempted_by: list[dict[str, Any]] = field(default_factory=list)  # as far as the caller may know
 
 
 def explained(

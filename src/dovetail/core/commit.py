@@ -94,9 +94,14 @@ def arm(state: State, found: list[tuple[ActiveJob, int | None]]) -> None:
             state.timers.set(job, at)
 
 
-def enact(state: State, draft: Draft, actions: list[Action]) -> None:
-    """Stop jobs, then shrink jobs, then grow and start jobs. A start waits until its devices are free."""
+def enact(state: State, draft: Draft, actions: list[Action]) -> dict[str, tuple[str, ...]]:
+    """Stop jobs, then shrink jobs, then grow and start jobs. A start waits until its devices are free.
+
+    Returns the jobs that were stopped, each with the jobs that were started in its place: the one that the
+    plan stopped it for, or else those that wait for what it held.
+    """
     stopping = state.stopping
+    stopped: dict[str, list[ActiveJob]] = {}
     starting: list[ActiveJob] = []
     growing: list[tuple[ActiveJob, Saved]] = []
     for job, saved in draft.touched.items():
@@ -123,6 +128,7 @@ def enact(state: State, draft: Draft, actions: list[Action]) -> None:
         elif new is None or not resizes(old, new):
             job.stops += 1
             stopping.hold(job.id, old)
+            stopped[job.id] = []
             actions.append(Stop(job.id, job.epoch, "preempted" if new is None else "moved"))
             if new is not None:
                 state.begin_anew(job)
@@ -140,6 +146,7 @@ def enact(state: State, draft: Draft, actions: list[Action]) -> None:
             stopping.hold(job.id, old)
             add_by_node(by_node, job.id, old)
             job.stops += 1
+            stopped[job.id] = []
             actions.append(Stop(job.id, job.epoch, "moved"))
             state.begin_anew(job)
             starting.append(job)
@@ -148,8 +155,17 @@ def enact(state: State, draft: Draft, actions: list[Action]) -> None:
     for job in starting:
         if blockers := stopping.blockers(job, by_node):
             stopping.wait(job, blockers)
+            for name in blockers & stopped.keys():
+                if name != job.id:
+                    stopped[name].append(job)
         else:
             state.start_granted(job, actions)
+    if draft.stopped_for:
+        begun = set(starting)
+        for job, other in draft.stopped_for.items():
+            if job.id in stopped and other in begun:
+                stopped[job.id] = [other]
+    return {name: tuple(job.id for job in jobs) for name, jobs in stopped.items()}
 
 
 def _resize(state: State, job: ActiveJob, saved: Saved, actions: list[Action]) -> None:

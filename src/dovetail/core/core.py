@@ -14,7 +14,8 @@ raises `PolicyError`, with a step that holds the events and the actions that fol
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
 from dovetail.core.active import IllegalPhase
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
 
 _new_tuple = tuple.__new__  # a named tuple's own constructor takes twice as long
 RECENT = 200  # events that are kept for an error message
+NONE_DISPLACED: Mapping[str, tuple[str, ...]] = MappingProxyType({})
 
 
 class Step(NamedTuple):
@@ -60,6 +62,7 @@ class Core(State):
         "_recent",
         "_table",
         "decisions",
+        "displaced",
         "estimator",
         "memory",
         "number",
@@ -80,6 +83,9 @@ class Core(State):
         self.number = 0  # of the last step
         self.decisions = 0  # how often the policy was asked
         self.memory: object = None  # what the last plan asked to keep
+        # By job that the last step's plan stopped: the jobs that it started in its place (`commit.enact`). It
+        # is no part of a step: a replay finds it again.
+        self.displaced = NONE_DISPLACED
         self._draft: Draft | None = None  # the open draft
         self._notes: list[Note] | None = None
         self.unreported: list[Action] = []  # of events without a step: the next step reports them
@@ -97,6 +103,7 @@ class Core(State):
         if now < self.now:
             raise ValueError(f"time went back from {self.now} to {now}")
         self.now = now
+        self.displaced = NONE_DISPLACED
         attention = self.attention
         attention.proof = NONE
         self.number += 1
@@ -139,6 +146,7 @@ class Core(State):
         job = self.admit(event[4], event[3])
         actions: list[Action] = []
         self.begin_on(job, spots, actions)
+        self.displaced = NONE_DISPLACED
         self.number += 1
         self.decisions += 1
         if len(self.departures.moved) > MOST_MOVED:
@@ -240,7 +248,7 @@ class Core(State):
         self.memory = draft.memory
         reported = len(actions)
         if draft.displaces or self.stopping.held:
-            enact(self, draft, actions)
+            self.displaced = enact(self, draft, actions)
         else:
             for job in draft.touched:  # the plan starts waiting jobs, and does nothing else: most plans
                 self.issue_start(job, actions)

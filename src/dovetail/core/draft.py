@@ -67,6 +67,7 @@ class Draft:
         "review_at",
         "room",
         "starts_arrivals",
+        "stopped_for",
         "touched",
     )
 
@@ -81,6 +82,7 @@ class Draft:
         self.more: More | None = None
         self.rests: ActiveJob | bool = False
         self.displaces = False
+        self.stopped_for: dict[ActiveJob, ActiveJob] | None = None  # a stopped job, and the one it is for
         self.starts_arrivals = NEVER
 
     @property
@@ -121,12 +123,19 @@ class Draft:
         core.enter(mine)
         return True
 
-    def stop(self, job: JobView) -> None:
-        """Preempt a job: it gives up all it holds and waits again."""
+    def stop(self, job: JobView, by: JobView | None = None) -> None:
+        """Preempt a job: it gives up all it holds and waits again. `by` is the job that it makes way for."""
         mine: ActiveJob = job  # type: ignore[assignment]  # the core's own, handed out as a view
         core = self._core
         if mine.spots is None or core.running.get(mine.id) is not mine:
             raise PlanError(f"job {job.id} cannot be stopped: it is not running")
+        if by is not None:
+            if core.jobs.get(getattr(by, "id", "")) is not by:
+                raise PlanError(f"job {job.id} cannot make way for {by!r}: that is not an active job")
+            self.stopped_for = self.stopped_for or {}
+            self.stopped_for[mine] = cast("ActiveJob", by)
+        elif self.stopped_for is not None:
+            self.stopped_for.pop(mine, None)  # stopped once before, for a job that then did not start
         if mine not in self.touched:
             self.touched[mine] = mine.save()
         self.displaces = True

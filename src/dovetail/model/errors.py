@@ -6,6 +6,7 @@
     │   ├── ClusterError      a cluster cannot be built as described
     │   ├── UnknownName       no such policy, trace, engine ...
     │   ├── BadOption         an unknown option, or a value that it does not accept
+    │   ├── CannotLoad        a plug-in or a file with code that cannot be loaded
     │   ├── NeverFits         a job that does not fit even the empty cluster
     │   └── JournalError      a journal that is damaged, or does not hold what was asked for
     ├── PlanError             a plan that is not possible: a bug in the policy
@@ -45,15 +46,19 @@ class ClusterError(InputError):
 class UnknownName(InputError):
     """A name that is not registered."""
 
-    def __init__(self, kind: str, name: str, known: Iterable[str]) -> None:
+    def __init__(self, kind: str, name: str, known: Iterable[str], remedy: str = "") -> None:
         names = sorted(known)
         near = difflib.get_close_matches(name, names, n=3)
         hint = f"did you mean {' or '.join(near)}?" if near else f"known: {', '.join(names)}"
-        super().__init__(f"no {kind} is named {name!r}; {hint}")
+        super().__init__(f"no {kind} is named {name!r}; {hint}" + (f"; {remedy}" if remedy else ""))
 
 
 class BadOption(InputError):
     """An unknown option, or a value that it does not accept."""
+
+
+class CannotLoad(InputError):
+    """A plug-in or a file with code that cannot be loaded."""
 
 
 class NeverFits(InputError):

@@ -6,22 +6,30 @@ import difflib
 import importlib
 import inspect
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
-from importlib.metadata import entry_points
+from importlib.metadata import EntryPoint, distributions
 from typing import Any, Generic, TypeVar, cast
 
-from dovetail.model.errors import BadOption, UnknownName
+from dovetail.model.code_files import function_in, names_file, said
+from dovetail.model.errors import BadOption, CannotLoad, UnknownName
 
 T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
 class Registry(Generic[T]):
-    """A table of `name: "module:factory"` that plug-ins may add to."""
+    """A table of `name: "module:factory"` that plug-ins may add to.
+
+    With `files` a name may also be a function in a file (`model.code_files`): never for names that users of a
+    plane send, because to look one up runs the file.
+    """
 
     kind: str
     paths: Mapping[str, str]
     plugins: str  # the entry-point group that may add names
+    files: bool = False
+    remedy: str = ""  # what to do about a name that is not there
 
     def names(self) -> list[str]:
         return sorted(self._all())
@@ -29,16 +37,36 @@ class Registry(Generic[T]):
     def factory(self, name: str) -> Callable[..., T]:
         """The factory of that name. Installed plug-ins are looked up only for names that are not built in."""
         path = self.paths.get(name)
-        if path is None:
-            paths = self._all()
-            if name not in paths:
-                raise UnknownName(self.kind, name, paths)
-            path = paths[name]
-        module, _, attribute = path.partition(":")
-        return cast("Callable[..., T]", getattr(importlib.import_module(module), attribute))
+        if path is not None:
+            module, _, attribute = path.partition(":")
+            return cast("Callable[..., T]", getattr(importlib.import_module(module), attribute))
+        if names_file(name):
+            if not self.files:
+                raise CannotLoad(
+                    f"{name!r} is a file: only administrators and the command line may name a {self.kind} so"
+                )
+            return function_in(self.kind, name)
+        paths = self._all()
+        if name not in paths:
+            raise UnknownName(self.kind, name, paths, self.remedy)
+        return cast("Callable[..., T]", _plugged_in(self.kind, name, paths[name]))
 
     def options(self, name: str) -> Mapping[str, inspect.Parameter]:
-        return inspect.signature(self.factory(name), eval_str=True).parameters
+        factory = self.factory(name)
+        try:
+            return inspect.signature(factory, eval_str=True).parameters
+        except Exception as error:
+            if name in self.paths:
+                raise
+            raise CannotLoad(f"{self.kind} {name} cannot be loaded: {said(error)}") from error
+
+    def problem(self, name: str) -> str:
+        """Why a name of the table cannot be used, in one line; "" if it can."""
+        try:
+            self.options(name)
+        except CannotLoad as error:
+            return str(error)
+        return ""
 
     def make(self, name: str, **options: object) -> T:
         """Make the object of that name. An unknown option is an error."""
@@ -51,8 +79,29 @@ class Registry(Generic[T]):
         return self.factory(name)(**options)
 
     def _all(self) -> dict[str, str]:
-        added = {point.name: point.value for point in entry_points(group=self.plugins)}
-        return {**added, **self.paths}
+        return {**_added(self.plugins), **self.paths}
+
+
+def _added(group: str) -> dict[str, str]:
+    """What installed packages add to a group. A package with damaged metadata adds nothing."""
+    found: dict[str, str] = {}
+    for package in distributions():
+        with suppress(Exception):
+            for point in package.entry_points.select(group=group):
+                found.setdefault(point.name, point.value)
+    return found
+
+
+def _plugged_in(kind: str, name: str, value: str) -> Any:
+    """What an entry point of a plug-in names; the code of a plug-in may raise anything."""
+    importlib.invalidate_caches()  # it may have been installed a moment ago
+    try:
+        return EntryPoint(name, value, "").load()
+    except (Exception, SystemExit) as error:
+        raise CannotLoad(
+            f"{kind} {name} is a plug-in ({value}) that cannot be loaded: {said(error)}; "
+            "install it again, or uninstall it"
+        ) from error
 
 
 def read_option(kind: str, name: str, parameter: inspect.Parameter, text: str) -> Any:

@@ -231,7 +231,9 @@ class Plan(Protocol):
     @property
     def used(self) -> Mapping[str, int]: ...  # milli-GPUs by tenant, ancestors included
     def start(self, job: JobView, spots: Spots | None = None, terms: Terms = FULL) -> bool: ...
-    def stop(self, job: JobView) -> None: ...
+    def stop(
+        self, job: JobView, by: JobView | None = None
+    ) -> None: ...  # `by`: the waiting job that it makes way for, if it is one; its user is told
     def shift(self, job: JobView, spots: Spots, terms: Terms = FULL) -> bool: ...  # move, resize, share
     def resize(self, job: JobView, tasks: int) -> bool: ...  # in place, near what it holds; False: no room
     def deny(self, job: JobView, reason: str, detail: str = "") -> bool: ...  # why it waits; returns False

@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from importlib.resources import files
 from typing import Any
 
+from dovetail.model.registry import Registry
+from dovetail.model.view import Policy
 from dovetail.policies.registry import POLICIES
 
 
@@ -27,6 +29,7 @@ class System:
     reconstructed: bool
     registered: bool
     claims: tuple[tuple[str, str], ...]  # (sentence, test)
+    broken: str = ""  # why a plug-in cannot be loaded, in one line
 
     @property
     def works(self) -> bool:
@@ -35,17 +38,20 @@ class System:
 
     @property
     def state(self) -> str:
+        if self.broken:
+            return "broken"
         return "yes" if self.works else "no claim test yet" if self.registered else "not yet"
 
 
 def read_systems() -> dict[str, System]:
-    """The systems of the catalogue by name, then those added by plug-ins."""
+    """The systems of the catalogue by name, then those added by plug-ins. A broken plug-in is one of them."""
     folder = files("dovetail.policies")
     claims: dict[str, list[tuple[str, str]]] = {}
     if (file := folder / "claims.csv").is_file():
         for row in csv.DictReader(io.StringIO(file.read_text(encoding="utf-8"))):
             claims.setdefault(row["system"], []).append((row["sentence"], row["test"]))
     names = POLICIES.names()
+    broken = {name: why for name in names if name not in POLICIES.paths and (why := POLICIES.problem(name))}
     found = {
         row["name"]: System(
             row["name"],
@@ -54,23 +60,28 @@ def read_systems() -> dict[str, System]:
             tuple(row["objectives"].split()),
             row["title"],
             row["reconstructed"] == "yes",
-            row["name"] in names,
+            row["name"] in names and row["name"] not in broken,
             tuple(claims.get(row["name"], ())),
+            broken.get(row["name"], ""),
         )
         for row in csv.DictReader(io.StringIO((folder / "catalogue.csv").read_text(encoding="utf-8")))
     }
     for name in names:
-        if name not in found:
-            doc = (POLICIES.factory(name).__doc__ or "").strip().splitlines() or [""]
-            found[name] = System(name, "", "added", (), doc[0], False, True, tuple(claims.get(name, ())))
+        if name in found:
+            continue
+        why = broken.get(name, "")
+        doc = "cannot be loaded" if why else (inspect.getdoc(POLICIES.factory(name)) or "").partition("\n")[0]
+        found[name] = System(
+            name, "", "added", (), doc, False, not why, tuple(claims.get(name, ())), broken=why
+        )
     return found
 
 
-def options_of(name: str) -> list[dict[str, Any]]:
+def options_of(name: str, among: Registry[Policy] = POLICIES) -> list[dict[str, Any]]:
     """The options of a policy, from the signature of its factory."""
     return [
         {"name": option, "type": _type_name(parameter), "default": _default(parameter)}
-        for option, parameter in POLICIES.options(name).items()
+        for option, parameter in among.options(name).items()
     ]
 
 

@@ -120,7 +120,7 @@ class _Cycles:
             if rest:
                 self.plan.shift(victim, rest)
             else:
-                self.plan.stop(victim)
+                self.plan.stop(victim, by=job)
             self.kept[victim.id] = Pending(self.view.now)
             waits = (-victim.priority, self.view.now, _bound(victim), victim.seq, victim)
             self.active = [entry for entry in self.active if entry[4] is not victim] + [waits]

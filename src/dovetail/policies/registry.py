@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from dovetail.model.code_files import said
+from dovetail.model.errors import BadOption, DovetailError
 from dovetail.model.registry import Registry
 from dovetail.model.view import Policy
 
@@ -38,4 +44,38 @@ POLICIES: Registry[Policy] = Registry(
         "shockwave": "dovetail.policies.shockwave:shockwave",
     },
     plugins="dovetail.policies",
+    remedy="install its plug-in where it is to decide, or name a file: FILE.py:FUNCTION",
 )
+
+# The same table, and policies in files (`my_policy.py:mine`). A file is code: use this registry for names
+# from the command line of this machine, from an admin of a plane, or from a journal, never for a name that a
+# user of a plane sent.
+TRUSTED_POLICIES: Registry[Policy] = replace(POLICIES, files=True)
+
+_WRONG = (
+    ValueError,
+    TypeError,
+    KeyError,
+    IndexError,
+    ArithmeticError,
+)  # what our factories raise for a value
+
+
+def made_policy(name: str, options: Mapping[str, Any]) -> Policy:
+    """The policy of a trusted name. Whatever is wrong with it is an InputError in one line."""
+    try:
+        made = TRUSTED_POLICIES.make(name, **options)
+    except DovetailError:
+        raise
+    except Exception as error:
+        if name in POLICIES.paths and not isinstance(error, _WRONG):
+            raise
+        told = " ".join([name, *(f"{option}={value}" for option, value in options.items())])
+        where = f"; see dovetail policies {name}" if name in POLICIES.paths else ""
+        raise BadOption(f"policy {told} cannot be made: {said(error)}{where}") from error
+    if missing := [part for part in ("decide", "order", "group", "quantum") if not hasattr(made, part)]:
+        raise BadOption(
+            f"policy {name} is a {type(made).__name__} without {' and '.join(missing)}; "
+            "see docs/guides/write-a-policy.md"
+        )
+    return made

@@ -105,7 +105,7 @@ class _Session:
         for victim in sorted(victims, key=latest_first):
             while victim.spots and self._spare(victim) and self._may_take(job, victim):
                 before.setdefault(victim, victim.spots)
-                self._drop_pod(victim)
+                self._drop_pod(victim, job)
                 if self._may_start(job):
                     return True
         for victim, spots in reversed(before.items()):
@@ -137,14 +137,14 @@ class _Session:
         """Whether a job can lose a pod; a job of single pods has no gang to break."""
         return least_tasks(job) == 1 or tasks_in(job.spots or (), job.shape) > least_tasks(job)
 
-    def _drop_pod(self, job: JobView) -> None:
+    def _drop_pod(self, job: JobView, by: JobView) -> None:
         spots = job.spots or ()
         rest = without_one(spots, job.shape, max(spot[0] for spot in spots if spot[1] or not job.shape.each))
         self._count(job, rest)
         if rest:
             self.plan.shift(job, rest)
         else:
-            self.plan.stop(job)
+            self.plan.stop(job, by=by)
 
     def _count(self, job: JobView, spots: Spots) -> None:
         """Change the holdings as if the job held these spots."""

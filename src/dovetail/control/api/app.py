@@ -11,7 +11,7 @@ import anyio
 from fastapi import FastAPI
 
 from dovetail import __version__
-from dovetail.control.api import accounts, cluster, jobs, lab, logs, page, stream, watch
+from dovetail.control.api import accounts, cluster, jobs, lab, logs, page, stream, user_limits, watch
 from dovetail.control.api.auth import ROOT, Gate, Wiring
 from dovetail.control.api.lanes import THREADS
 from dovetail.control.api.limits import Streams
@@ -80,7 +80,7 @@ def make_app(plane: Plane, settings: Settings | None = None) -> FastAPI:
     app.state.metrics = Metrics(plane)
     app.state.files = Files()
     handle_problems(app)
-    for module in (jobs, logs, watch, cluster, stream, lab, accounts):
+    for module in (jobs, logs, watch, cluster, user_limits, stream, lab, accounts):
         app.include_router(module.router, prefix=ROOT)
     app.include_router(accounts.tokens, prefix=ROOT)
     for name, endpoint in (

@@ -47,7 +47,7 @@ from dovetail.control.usage_report import DAY, MOST_LINES, usage_report
 from dovetail.control.usage_series import Bins, use_over_time
 from dovetail.model.errors import UnknownName
 from dovetail.model.units import WHOLE
-from dovetail.policies.registry import POLICIES
+from dovetail.policies.registry import TRUSTED_POLICIES
 
 router = APIRouter(tags=["cluster"])
 
@@ -435,7 +435,7 @@ def _stand_in_json(failure: PolicyFailure | None) -> Json | None:
 def _in_force(name: str, options: Mapping[str, object]) -> Json:
     """What was set, and for the rest what its code says; as JSON has it, whatever a plug-in puts there."""
     try:
-        known = {k: p.default for k, p in POLICIES.options(name).items() if p.default is not p.empty}
+        known = {k: p.default for k, p in TRUSTED_POLICIES.options(name).items() if p.default is not p.empty}
     except Exception:  # a plug-in that is not installed any more, or cannot be imported
         known = {}
     found: Json = json.loads(json.dumps({**known, **options}, default=str))

@@ -18,7 +18,7 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 from pydantic import BaseModel, ConfigDict, Field, create_model
 
 from dovetail.client import documents
-from dovetail.control.field_types import PRIORITY
+from dovetail.control.field_types import MOST_PRIORITY, MOST_SECONDS, PRIORITY
 from dovetail.control.states import State
 
 Moment = datetime
@@ -241,6 +241,57 @@ class TenantSettings(TenantLimits):
 
 class Tenant(TenantLimits):
     name: str
+    notes: list[str] = Field(description="Warnings about what was set, a line each.")
+
+
+LimitKind = Literal["role", "tenant", "user"]
+LimitWord = Literal["priority", "gpus", "time", "jobs"]
+
+
+class LimitInForce(Document):
+    """A limit of the caller."""
+
+    what: LimitWord = Field(
+        description="priority, gpus and time of one job; jobs that have not ended, of a user or a tenant."
+    )
+    most: float | None = Field(description="null: no limit.")
+    kind: LimitKind | None = Field(description="For what it is set; null: nowhere.")
+    name: str | None
+    used: int | None = Field(description="Jobs that count against it.")
+
+
+class LimitRow(Document):
+    """What is set for a role, a tenant or a user."""
+
+    kind: LimitKind
+    name: str
+    limits: dict[LimitWord, float | None] = Field(
+        description="null: no limit. What is not there holds as it is set for the tenant or the role."
+    )
+    default: bool = Field(description="Whether it is what a new plane has.")
+
+
+class LimitList(Document):
+    own: list[LimitInForce] = Field(description="What the caller may ask for, for its own tenant.")
+    items: list[LimitRow] = Field(description="Where limits are set, as far as this token may see.")
+    more: int = Field(description="How many were left out.")
+
+
+class LimitChange(LimitRow):
+    notes: list[str] = Field(description="What may have been meant differently, a line each.")
+
+
+class LimitSettings(Asked):
+    """What is left out stays as it is; null is no limit."""
+
+    priority: int | None = Field(default=None, ge=-MOST_PRIORITY, le=MOST_PRIORITY)
+    gpus: int | None = Field(default=None, ge=0, le=1_000_000, description="Of one job.")
+    time: float | None = Field(
+        default=None, gt=0, le=MOST_SECONDS, description="Seconds: the time limit that a job must have."
+    )
+    jobs: int | None = Field(
+        default=None, ge=0, le=100_000_000, description="That have not ended: of each user, or of a tenant."
+    )
 
 
 class Wait(Document):
@@ -336,7 +387,11 @@ class Policy(Document):
 
 
 class PolicyChoice(Asked):
-    name: str = Field(min_length=1, max_length=100)
+    name: str = Field(
+        min_length=1,
+        max_length=4_200,
+        description="Of a policy; default: that of a new plane; FILE.py:FUNCTION: the whole path of a file.",
+    )
     options: dict[str, Any] = Field(default={}, max_length=100)
 
 

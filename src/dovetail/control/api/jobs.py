@@ -300,6 +300,7 @@ def explain_job(call: Studying, id: JobId) -> Response:
             "ends_at": span(found.ends_at),
             "begin_at": iso(row.begin_at),
             "ahead": {"own": found.ahead, "others": found.ahead_others},
+            "preempted_by": found.preempted_by,
         }
     )
 
@@ -319,6 +320,7 @@ def _why_over(row: Any, now: int) -> Json:
         "ends_at": None,
         "begin_at": iso(row.begin_at),
         "ahead": {"own": 0, "others": False},
+        "preempted_by": [],
     }
 
 
@@ -392,7 +394,7 @@ def _cost(call: Call, request: JobRequest, found: Forecast) -> float | None:
 @router.get("/jobs/{id}/attempts", operation_id="list_attempts", summary="Its starts, the last one first",
             response_model=AttemptPage, responses=problems(404, 409))  # fmt: skip
 def list_attempts(call: Viewing, id: JobId, limit: Limit = 100, cursor: Cursor = None) -> Response:
-    return document(call.lists.attempts(named(call, id).id, cursor, limit).document())
+    return document(call.lists.attempts(call.caller, named(call, id).id, cursor, limit).document())
 
 
 @router.get("/jobs/{id}/reports", operation_id="list_reports", summary="What it last said of its progress",
@@ -527,7 +529,7 @@ _verb("requeue", "Stop it, and let it wait for its turn again")
 def set_job_priority(call: Using, id: JobId, tasks: Tasks = None) -> Response:
     wanted = call.read(Priority).priority
     ids = _members(call, id, tasks)
-    done = commands.set_priority(call.plane, ids, wanted)
+    done = commands.set_priority(call.plane, call.caller, ids, wanted)
     if not done and (row := call.lookup.job(call.caller, ids[0])) is not None and State(row.state).final:
         raise Refusal("conflict", f"{ids[0]} is over: {row.state}")
     return _after(call, id, ids, done)

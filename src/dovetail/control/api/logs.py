@@ -171,7 +171,7 @@ def chosen(call: Call, row: Any, epoch: int, node: str | None) -> Sequence[Log]:
     if node.isascii() and node.isdigit():
         at = int(node[:9])
     else:
-        page = call.lists.attempts(row.id, None, 200)
+        page = call.lists.attempts(call.caller, row.id, None, 200)
         items = [item for item in page.items if item["attempt"] == epoch]
         names = [part["node"] for item in items for part in item["placement"]]
         if node not in names:

@@ -13,6 +13,7 @@
 | /problems/host | 421 | addressed to another host |
 | /problems/invalid | 422 | `errors` lists what is wrong: a JSON pointer or a parameter, and why |
 | /problems/never-fits | 422 | a job that the empty cluster could not hold |
+| /problems/over-limit | 422 | more than a limit of the user, the tenant or the role allows |
 | /problems/too-many | 429 | ask again after Retry-After seconds |
 | /problems/internal | 500 | a bug; the plane's log has the rest |
 | /problems/unavailable | 503 | the store cannot be used now |
@@ -31,6 +32,7 @@ from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 
 from dovetail.control.inbox import Unavailable
+from dovetail.control.limits import OverLimit
 from dovetail.control.problems import RequestError, shown
 from dovetail.control.store import Deposed, StoreError
 from dovetail.control.submission import WrongTenant
@@ -51,6 +53,7 @@ TITLES = {
     "host": (421, "Addressed to another host"),
     "invalid": (422, "The request is wrong"),
     "never-fits": (422, "This job can never fit"),
+    "over-limit": (422, "Above a limit"),
     "too-many": (429, "Too many requests"),
     "internal": (500, "Something went wrong inside"),
     "unavailable": (503, "The plane cannot do that now"),
@@ -102,6 +105,9 @@ def answer_to(error: Exception) -> Response:
         return problem("invalid", str(error)[:1_000], members={"errors": errors})
     if isinstance(error, NeverFits):
         return problem("never-fits", str(error), members={"reason": str(error)[:4_000]})
+    if isinstance(error, OverLimit):
+        errors = [{"pointer": error.pointer, "detail": str(error)[:500]}]
+        return problem("over-limit", str(error), members={"errors": errors})
     if isinstance(error, WrongTenant):
         return problem("role", str(error))
     if isinstance(error, LastAdmin):

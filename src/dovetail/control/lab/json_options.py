@@ -9,11 +9,10 @@ from dovetail.bench.policy_choice import PolicyChoice, read_policy_choice
 from dovetail.model.errors import BadOption
 
 
-def policy_from_json(policy: str, options: Mapping[str, Any]) -> PolicyChoice:
-    """The same checks and the same words as for `--set`."""
-    return read_policy_choice(
-        policy, {name.replace("-", "_"): _typed(name, v) for name, v in options.items()}
-    )
+def policy_from_json(policy: str, options: Mapping[str, Any], *, files: bool = False) -> PolicyChoice:
+    """The same checks and the same words as for `--set`; `files` only for the policy of the plane itself."""
+    typed = {name.replace("-", "_"): _typed(name, v) for name, v in options.items()}
+    return read_policy_choice(policy, typed, files=files)
 
 
 def _typed(name: str, value: Any, depth: int = 0) -> str:

@@ -101,7 +101,8 @@ def changed_header(old: Header, asked: WhatIf) -> Header:
     if asked.policy is not None and asked.policy != policy:
         policy, options = asked.policy, {}
     if asked.policy is not None or asked.options:
-        options |= policy_from_json(policy, asked.options).options
+        own = policy == old.policy  # chosen by an admin: it may be a file, which another one may not
+        options |= policy_from_json(policy, asked.options, files=own).options
     cluster = old.cluster
     if asked.replace is not None:
         cluster = _replaced(cluster, asked.replace)

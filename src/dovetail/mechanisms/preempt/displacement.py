@@ -71,7 +71,7 @@ def preemptive(order: Order, *, strict: bool = False) -> Callable[[View, Placeme
                         else:
                             displaced = [(runner, runner.spots or ()) for runner in vacancy.jobs]
                             for runner, _ in displaced:
-                                plan.stop(runner)
+                                plan.stop(runner, by=job)
                     if displaced:
                         spots = find(room, job)
                         startable = refused = None
@@ -150,7 +150,7 @@ def displace_among(plan: Plan, leaving: Sequence[JobView], job: JobView, find: F
     stopped: list[tuple[JobView, Spots]] = []
     for other in leaving:
         stopped.append((other, other.spots or ()))
-        plan.stop(other)
+        plan.stop(other, by=job)
         if find(plan.room, job) is not None:
             break
     else:
@@ -161,6 +161,6 @@ def displace_among(plan: Plan, leaving: Sequence[JobView], job: JobView, find: F
     for other, before in reversed(stopped):
         plan.start(other, before)
         if find(plan.room, job) is None:
-            plan.stop(other)
+            plan.stop(other, by=job)
             needed.append((other, before))
     return needed

@@ -35,7 +35,7 @@ def reclaim(
         if other.spots is None or not other.traits.preemptible or not may_leave(other):
             continue
         stopped.append((other, other.spots))
-        plan.stop(other)
+        plan.stop(other, by=job)
         if enough():
             break
     else:
@@ -46,6 +46,6 @@ def reclaim(
     for other, before in reversed(stopped[:-1]):
         plan.start(other, before)
         if not enough():
-            plan.stop(other)
+            plan.stop(other, by=job)
             gone.append((other, before))
     return [other for other, _ in gone]
