@@ -16,6 +16,7 @@ from dovetail.control.migrations.versions import (
     v0002_what_was_asked_and_held,
     v0003_how_long_jobs_waited,
     v0004_what_belongs_to_tenants,
+    v0005_for_which_jobs_a_job_was_preempted,
 )
 from dovetail.model.errors import DovetailError
 
@@ -24,6 +25,7 @@ VERSIONS: dict[int, Callable[[Connection], None]] = {
     2: v0002_what_was_asked_and_held.upgrade,
     3: v0003_how_long_jobs_waited.upgrade,
     4: v0004_what_belongs_to_tenants.upgrade,
+    5: v0005_for_which_jobs_a_job_was_preempted.upgrade,
 }
 LATEST = max(VERSIONS)
 
