@@ -106,10 +106,8 @@ class Lookup:
         return found[:most]
 
     def active_of(self, caller: Caller) -> list[str]:
-        """The caller's own jobs that have not ended."""
-        query = sa.select(_J.id).where(
-            _J.state.in_(ACTIVE_WORDS), _J.tenant == caller.tenant, _J.user == caller.user
-        )
+        """The caller's own jobs that have not ended, in every tenant that the token sees."""
+        query = sa.select(_J.id).where(_J.state.in_(ACTIVE_WORDS), _J.user == caller.user, *visible(caller))
         return [row.id for row in self._all(query.order_by(_J.seq))]
 
     def holding(self, caller: Caller) -> set[str] | None:
