@@ -514,6 +514,7 @@ MATRIX = {
     "set_tenant": Case(ADMINS, "tenants/green", {"weight": 2.0}),
     "delete_tenant": Case(ADMINS, "tenants/green"),
     "list_history": Case(ALL, "history"),
+    "sum_history": Case(ALL, "history/total"),
     "report_usage": Case(ALL, "report?by=user"),
     "get_usage": Case(ALL, "usage?points=10"),
     "get_prices": Case(ALL, "prices"),

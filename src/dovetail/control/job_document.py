@@ -12,7 +12,7 @@ from sqlalchemy.engine import Row
 from dovetail.control import tables
 from dovetail.control.clock import iso
 from dovetail.control.states import LETTERS, State
-from dovetail.control.time_held import GPU_SECOND, gpu_seconds, took
+from dovetail.control.time_held import GPU_SECOND, attempt_took, gpu_seconds, took
 from dovetail.control.waits import first_start, waited
 from dovetail.model.units import SECOND
 
@@ -80,7 +80,7 @@ def job_document(row: Any, now: int, *, whole: bool = False) -> Json:
     }
 
 
-def attempt_document(row: Any) -> Json:
+def attempt_document(row: Any, now: int) -> Json:
     return {
         "attempt": row.epoch,
         "placement": _placement(row.placement, None),
@@ -88,6 +88,7 @@ def attempt_document(row: Any) -> Json:
         "waited": row.waited / SECOND,
         "started_at": iso(row.started_at),
         "ended_at": iso(row.ended_at),
+        "took": attempt_took(row, now) / SECOND,
         "exit_code": row.exit_code,
         "cause": row.cause,
         "detail": shortened(row.detail, 500),

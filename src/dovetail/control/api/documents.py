@@ -273,6 +273,12 @@ class UsageTotal(Document):
     cost: Cost
 
 
+class HistoryTotal(Document):
+    jobs: int
+    gpu_seconds: float = Field(description="GPUs held times seconds, over all attempts of these jobs.")
+    lost_gpu_seconds: float
+
+
 ReportKey = Literal["tenant", "user", "type", "day", "month", "model"]
 
 
