@@ -51,7 +51,7 @@ const TOOLS = {
   fairness: {
     title: "Fairness against throughput",
     question: "What does it cost to be fair?",
-    about: "A slider from the highest total throughput to equal shares.",
+    about: "A floor under the worst-off job, and what it costs in total throughput.",
     load: () => import("../lab/fairness.js"),
     name: "Fairness",
   },
