@@ -129,3 +129,12 @@ def test_a_job_took_as_long_as_its_attempts(live: Live) -> None:
     ended = live.until(job, "completed")
     attempts = live.get(f"jobs/{job}/attempts")["items"]
     assert ended["took"] == pytest.approx(sum(attempt["took"] for attempt in attempts), abs=1e-5)
+
+
+def test_a_token_is_told_the_tenants_that_it_sees(live: Live) -> None:
+    live.submit("admin", queue="of-a-job-only", hold=True)
+    everyone = live.get("me")["tenants"]
+    assert {"default", "red", "blue", "of-a-job-only"} <= set(everyone)
+    assert everyone == sorted(everyone)
+    assert live.get("me", "ann")["tenants"] == ["red"]
+    assert live.get("me", "ops")["tenants"] == []

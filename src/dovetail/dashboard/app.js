@@ -72,6 +72,19 @@ export function useRoute() {
   return now;
 }
 
+/**
+ * Put choices of the current page into its address; "" takes one out. Others stay.
+ * @param {Record<string, string>} choices
+ */
+export function choose(choices) {
+  const { path, query } = route();
+  for (const [name, value] of Object.entries(choices)) {
+    if (value) query.set(name, value);
+    else query.delete(name);
+  }
+  go(`#/${path.map(encodeURIComponent).join("/")}${query.size ? `?${query}` : ""}`, { replace: true });
+}
+
 // --- the frame -----------------------------------------------------------------------------------------
 
 /** @type {Map<string, any>} */

@@ -184,14 +184,14 @@ function options(uPlot, { series, axis, step, width, height }, element, onCursor
     width,
     height,
     legend: { show: false },
-    padding: [8, 8, 0, 0],
+    padding: [8, axis === "date" ? 28 : 8, 0, 0], // half of the last label, such as 14:05:30
     cursor: { y: false, drag: { x: false, y: false }, points: { size: 6 } },
     scales: {
       x: { time: axis === "date" },
       y: { range },
     },
     axes: [
-      { ...side, grid: { show: false }, size: 28, values: axis === "date" ? DATES : spans },
+      { ...side, grid: { show: false }, size: labelHeight, values: axis === "date" ? DATES : spans },
       { ...side, size: 44, values: numbers },
     ],
     series: [
@@ -209,6 +209,11 @@ function options(uPlot, { series, axis, step, width, height }, element, onCursor
     bands,
     hooks: { setCursor: [(/** @type {any} */ drawn) => onCursor(drawn.cursor.idx ?? null)] },
   };
+}
+
+/** A label may have its date on a second line. @param {any} _ @param {string[] | null} labels */
+function labelHeight(_, labels) {
+  return labels?.some((label) => label?.includes("\n")) ? 44 : 28;
 }
 
 // Hours and minutes as a clock on the wall shows them, days with their month.

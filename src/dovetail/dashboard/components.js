@@ -7,6 +7,7 @@
 import { cloneElement, h, toChildArray } from "preact";
 import { useCallback, useEffect, useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
 import htm from "htm";
+import { tenantColour } from "./colours.js";
 import { planeNow } from "./session.js";
 
 /** @typedef {import("preact").ComponentChildren} Children */
@@ -298,30 +299,6 @@ export function Loading({ what = "Loading" }) {
 }
 
 // --- tenants -------------------------------------------------------------------------------------------
-
-const COLOURS = 12;
-const DISTINCT = 8; // colours that are easy to tell apart; the others are used when these are taken
-/** @type {Map<string, number>} */
-const colours = new Map();
-
-/**
- * The colour of a tenant, as a class "t0".."t11". By a hash of the name; the next colour if another name of this
- * tab already has that colour, so that a few tenants always differ.
- * @param {string} name
- */
-export function tenantColour(name) {
-  const known = colours.get(name);
-  if (known !== undefined) return `t${known}`;
-  let at = 0;
-  for (const letter of name) at = (at * 31 + letter.charCodeAt(0)) % 9973;
-  at %= DISTINCT;
-  const taken = new Set(colours.values());
-  for (let tries = 1; tries <= COLOURS && taken.has(at); tries += 1) {
-    at = tries < DISTINCT ? (at + 3) % DISTINCT : tries % COLOURS;
-  }
-  colours.set(name, at);
-  return `t${at}`;
-}
 
 /** A tenant's name with its colour beside it. @param {{name: string}} props */
 export function Tenant({ name }) {

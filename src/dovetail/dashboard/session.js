@@ -5,6 +5,7 @@
 
 import { useEffect, useState } from "preact/hooks";
 import { get, Problem, setToken } from "./api.js";
+import { forgetTenants, learnTenants } from "./colours.js";
 
 const KEY = "dovetail.token";
 const ROLES = ["viewer", "user", "admin"];
@@ -14,6 +15,7 @@ const ROLES = ["viewer", "user", "admin"];
  * @property {string} user
  * @property {string | null} tenant
  * @property {"viewer" | "user" | "admin"} role
+ * @property {string[]} tenants that the user sees
  * @property {{name: string, expires_at: string | null}} token
  * @property {string} version
  * @property {string} now
@@ -64,6 +66,7 @@ export async function signIn(token, keep = false) {
     setToken("");
     throw error;
   }
+  learnTenants(me.tenants);
   clock = { plane: Date.parse(me.now), wall: (asked + Date.now()) / 2, scale: me.scale || 1 };
   // What is kept on the device is left to other tabs, unless this one replaces it.
   if (keep) localStorage.setItem(KEY, token);
@@ -76,6 +79,7 @@ export async function signIn(token, keep = false) {
 /** @param {string} [problem] */
 export function signOut(problem = "") {
   setToken("");
+  forgetTenants();
   sessionStorage.clear(); // drafts too: the next user of this tab may be another person
   localStorage.removeItem(KEY);
   become({ me: null, loading: false, problem });

@@ -404,6 +404,7 @@ class Me(Document):
     user: str
     tenant: str
     role: Role
+    tenants: list[str] = Field(description="Those that the token sees, the first thousand by name.")
     token: OwnToken
     version: str
     now: Moment = Field(description="The plane's time; with a scale above 1 it runs faster than the wall's.")

@@ -202,7 +202,7 @@ class Frontier(Split):
     floors: list[Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]] = Field(
         default=[],
         max_length=51,
-        description="Of the worst-off job: 0 is what it has with the largest total, 1 the most that it can have.",
+        description="Of the worst-off job: 0 is what it has with the largest total, 1 the most it can have.",
     )
 
 
