@@ -1,5 +1,6 @@
 /** Lines, steps and stacks over time, drawn by uPlot (loaded with the first chart), and as a table. */
 
+import { planeBack } from "./api.js";
 import { duration, number, when } from "./format.js";
 import { Empty, html, useEffect, useLayoutEffect, useMemo, useRef, useState } from "./components.js";
 
@@ -30,7 +31,6 @@ export function Chart({ title, times, series, unit = "", height = 200, step = fa
   const box = useRef(/** @type {HTMLDivElement | null} */ (null));
   const plot = useRef(/** @type {any} */ (null));
   const [at, setAt] = useState(/** @type {number | null} */ (null));
-  const [failed, setFailed] = useState(false);
   const theme = useTheme();
   const axis = x || (times.length && times[0] > EPOCH ? "date" : "span");
   const data = useMemo(() => [times, ...stacked(series)], [times, series]);
@@ -45,7 +45,7 @@ export function Chart({ title, times, series, unit = "", height = 200, step = fa
     let gone = false;
     /** @type {ResizeObserver | null} */
     let look = null;
-    import("uplot").then(({ default: uPlot }) => {
+    plotter().then((uPlot) => {
       if (gone) return;
       const size = { width: Math.max(element.clientWidth, 100), height };
       const made = options(uPlot, { series, axis, step, ...size }, element, setAt);
@@ -56,7 +56,7 @@ export function Chart({ title, times, series, unit = "", height = 200, step = fa
         if (width !== drawn.width) drawn.setSize({ width, height });
       });
       look.observe(element);
-    }, () => setFailed(true));
+    });
     return () => {
       gone = true;
       look?.disconnect();
@@ -70,7 +70,6 @@ export function Chart({ title, times, series, unit = "", height = 200, step = fa
   }, [data]);
 
   if (empty) return html`<${Empty}>Nothing to draw yet.<//>`;
-  if (failed) return html`<${Empty}>The chart could not be loaded.<//>`;
   const shown = at !== null && at < times.length ? at : null;
   const time = shown === null ? unit : moment(times[shown], axis);
   return html`<figure class="chart">
@@ -127,6 +126,20 @@ function stacked(series) {
     below = values.map((value, at) => (below[at] || 0) + (value || 0));
     return below;
   });
+}
+
+/**
+ * uPlot, which is asked for under another address if it could not be loaded: a browser does not ask twice for a
+ * module that it did not get.
+ */
+async function plotter() {
+  for (let tries = 0; ; tries += 1) {
+    try {
+      return (await import(tries ? `/page/vendor/uPlot.esm.js?again=${tries}` : "uplot")).default;
+    } catch {
+      await planeBack();
+    }
+  }
 }
 
 // --- uPlot ---------------------------------------------------------------------------------------------

@@ -7,6 +7,7 @@
 import { cloneElement, h, toChildArray } from "preact";
 import { useCallback, useEffect, useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
 import htm from "htm";
+import { onceBack } from "./api.js";
 import { tenantColour } from "./colours.js";
 import { planeNow } from "./session.js";
 
@@ -345,7 +346,8 @@ export function Dialog({ title, onClose, children }) {
 
 /**
  * The result of `load`, loaded again whenever `deps` change or `again()` is called. The old value stays until
- * the new one arrives; an answer that was overtaken by a later request is dropped.
+ * the new one arrives; an answer that was overtaken by a later request is dropped. A request that the plane did
+ * not answer is sent again once it answers.
  * @template T
  * @param {() => Promise<T>} load
  * @param {unknown[]} deps
@@ -366,6 +368,7 @@ export function useLoaded(load, deps) {
     } catch (thrown) {
       const error = thrown instanceof Error ? thrown : new Error(String(thrown));
       if (mine === turn.current) setResult((old) => ({ ...old, error, loading: false }));
+      onceBack(error, () => mine === turn.current && again());
     }
   }, []);
   useEffect(() => {

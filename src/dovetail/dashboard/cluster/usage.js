@@ -1,12 +1,12 @@
 /** Use and queue over time, and fair share against use. They show the past, so they are refreshed slowly. */
 
-import { get, paced } from "../api.js";
+import { get, onceBack, paced } from "../api.js";
 import { choose, useRoute } from "../app.js";
 import { Chart } from "../chart.js";
 import { learnTenants, tenantColour, typeColours } from "../colours.js";
 import { number } from "../format.js";
 import {
-  Button, Card, Empty, html, Loading, Note, Select, Tenant, useEffect, useMemo, useState,
+  Button, Card, Empty, html, Loading, Note, Select, Tenant, useEffect, useMemo, useRef, useState,
 } from "../components.js";
 import { planeNow } from "../session.js";
 
@@ -85,6 +85,7 @@ function useUsage(seconds, by) {
       } catch (error) {
         const problem = error instanceof Error ? error.message : String(error);
         if (!gone) setResult((old) => ({ ...old, problem, busy: false }));
+        onceBack(error, () => !gone && load());
       }
     };
     setResult((old) => ({ ...old, busy: true }));
@@ -138,16 +139,21 @@ function ended(values) {
 export function FairShares({ news }) {
   const [shares, setShares] = useState(/** @type {{items: Share[], total: {gpus: number}} | null} */ (null));
   const [problem, setProblem] = useState("");
+  const gone = useRef(false);
   const load = useMemo(() => paced(async () => {
     try {
       setShares(await get("/shares"));
       setProblem("");
     } catch (error) {
       setProblem(error instanceof Error ? error.message : String(error));
+      onceBack(error, () => !gone.current && load());
     }
   }, SHARES_EVERY), []);
   useEffect(() => load(), [news]);
-  useEffect(() => load.cancel, []);
+  useEffect(() => () => {
+    gone.current = true;
+    load.cancel();
+  }, []);
   return html`<${Card} title="Fair share and use">
     ${problem && html`<${Note} kind="error">${problem}<//>`}
     ${shares ? html`<${Bars} shares=${shares} />` : !problem && html`<${Loading} />`}
