@@ -16,7 +16,7 @@ import { throttle } from "../jobs/throttle.js";
 import {
   Button, Card, html, Loading, Note, Page, State, Table, useCallback, useEffect, useNow, useRef, useState,
 } from "../components.js";
-import { useSession } from "../session.js";
+import { planeNow, useSession } from "../session.js";
 import { Counts } from "./jobs.js";
 
 /** @typedef {import("../jobs/resources.js").Job} Job */
@@ -217,9 +217,9 @@ function JobView({ first }) {
  * Seconds since a document was read: so much older are its figures. @param {unknown} document @param {number} now
  */
 function useAge(document, now) {
-  const read = useRef({ document, now });
-  if (read.current.document !== document) read.current = { document, now };
-  return Math.max(0, (now - read.current.now) / 1000);
+  const read = useRef({ document, at: planeNow() });
+  if (read.current.document !== document) read.current = { document, at: planeNow() };
+  return Math.max(0, (now - read.current.at) / 1000);
 }
 
 /** @param {{job: Job, now: number}} props */
