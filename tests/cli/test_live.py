@@ -867,7 +867,7 @@ def test_shares_history_and_report(dove: Dove, plane: Any) -> None:
     assert "30 min" in said
     assert plane.asked[-1].query["since"].endswith("Z")
     usage = {"key": "ann", "gpu_hours": 12.5, "lost_gpu_hours": 0.5, "jobs": 3, "wait": {"mean": 60.0}}
-    plane.on("GET", "/report", Reply({"by": "user", "items": [usage], "total": {}}))
+    plane.on("GET", "/report", Reply({"by": "user", "items": [usage], "total": usage}))
     said = dove("report --by user --last-month").stdout
     assert said.startswith("12.5 GPU-hours by 3 jobs")
     query = plane.asked[-1].query
@@ -876,7 +876,7 @@ def test_shares_history_and_report(dove: Dove, plane: Any) -> None:
     assert dove("report --by team").exit_code == 0
     assert plane.asked[-1].query["by"] == "tenant"
     assert "cost" not in said
-    priced = {"by": "month", "currency": "EUR", "items": [{**usage, "cost": 1234.5}], "total": {}}
+    priced = {"by": "month", "currency": "EUR", "items": [{**usage, "cost": 1234.5}], "total": usage}
     plane.on("GET", "/report", Reply(priced))
     said = dove("report --by month").stdout
     assert "cost (EUR)" in said

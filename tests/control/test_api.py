@@ -369,6 +369,25 @@ def test_cancel_mine_leaves_what_is_not(live: Live) -> None:
     assert live.get(f"jobs/{abe}")["state"] == live.get(f"jobs/{bob}")["state"] == "running"
 
 
+def test_ones_own_jobs_are_ones_own_in_every_tenant(live: Live) -> None:
+    """An admin may submit for several tenants; all other tokens see one tenant only."""
+    here, there = live.submit("admin"), live.submit("admin", queue="red")
+    ann = live.submit("ann")
+    listed = live.get("jobs?mine=true&active=true", "admin")["items"]
+    assert {job["id"] for job in listed} == {here, there}
+    assert [job["id"] for job in live.get("jobs?mine=true&active=true&tenant=red", "admin")["items"]] == [
+        there
+    ]
+    answer = live.ask("POST", "jobs/cancel", "admin", {"mine": True}).json
+    assert sorted(answer["cancelled"]) == sorted([here, there])
+    live.until(there, "cancelled")
+    assert live.get(f"jobs/{ann}")["state"] == "running"
+    ended = live.get("history?mine=true", "admin")["items"]
+    assert {here, there} <= {job["id"] for job in ended}
+    refused = live.ask("GET", "jobs?mine=true&user=ann", "admin")
+    assert (refused.status, refused.json["errors"][0]["pointer"]) == (422, "query/mine")
+
+
 def test_a_submission_that_is_sent_twice_is_taken_once(live: Live) -> None:
     body = {"run": "true", "name": "once", "hold": True}
     key = {"Idempotency-Key": "a-key-of-ann"}
@@ -498,6 +517,7 @@ MATRIX = {
     "set_limits": Case(ADMINS, "limits/user/zoe", {"priority": 5}),
     "drop_limits": Case(ADMINS, "limits/user/zoe"),
     "list_history": Case(ALL, "history"),
+    "sum_history": Case(ALL, "history/total"),
     "report_usage": Case(ALL, "report?by=user"),
     "get_usage": Case(ALL, "usage?points=10"),
     "get_prices": Case(ALL, "prices"),

@@ -303,6 +303,25 @@ def test_fairness_costs_a_fifth_with_fixed_sizes_and_next_to_nothing_with_flexib
     }
 
 
+def test_a_floor_of_the_worst_off_is_kept_and_costs_as_little_as_possible(live: Live) -> None:
+    question = split({"V100": 2, "K80": 2}, {"A": [80, 10], "B": [70, 50]}, gpus=2)
+    asks = {**question, "sizes": "flexible", "weights": [], "floors": [1, 0, 0.25, 0.5, 0.75]}
+    line = asked(live, "frontier", asks)
+    assert line["points"] == []
+    totals = [point["total"] for point in line["floors"]]
+    assert totals == sorted(totals, reverse=True)
+    assert len(set(totals)) == 5, "each floor has an outcome of its own"
+    assert (totals[0], totals[-1]) == (
+        pytest.approx(line["most"]["total"], abs=1e-4),
+        pytest.approx(line["fairest"]["total"], abs=1e-4),
+    )
+    for point in line["floors"]:
+        assert min(point["normalised"]) >= point["floor"] - 1e-6
+    whole = asked(live, "frontier", {**asks, "sizes": "fixed"})["floors"]
+    assert [point["total"] for point in whole] == [260, 210, 210, 210, 210]
+    assert whole[1]["least"] == 1, "above the floor, as whole GPUs have no other split"
+
+
 def test_a_split_is_as_good_as_any() -> None:
     """Against all splits of small cases, by counting."""
     rng = np.random.default_rng(5)
@@ -325,6 +344,10 @@ def test_a_split_is_as_good_as_any() -> None:
             continue
         for weight in (0.2, 0.5, 0.8):
             best = max((1 - weight) * r.sum() / total + weight * (r / scale).min() / least for r in reach)
+            floor = weight * least
+            enough = max(r.sum() for r in reach if (r / scale).min() >= floor - 1e-9)
+            assert splits.above(floor).total == pytest.approx(enough)
+            assert splits.above(floor).least >= floor - 1e-6
             found = splits.between(weight)
             assert (1 - weight) * found.total / total + weight * found.least / least == pytest.approx(best)
 

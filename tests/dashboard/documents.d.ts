@@ -85,9 +85,19 @@ export interface Job {
   /** In a folded list: the whole array that this job stands for. */
   members: Members | null;
   dependency: string | null;
+  /** Shell text that it runs, secrets hidden; null: it has a command. This and the next four fields are only in the answer about one job. */
+  run?: string | null;
+  /** The program and its arguments, secrets hidden; null: it has shell text. */
+  command?: string[] | null;
+  /** Shell text that each node runs first. */
+  setup?: string;
+  /** Working directory; empty: a folder of the attempt. */
+  workdir?: string;
+  /** Variables that it asked for, secrets hidden. */
+  env?: Record<string, string>;
   /** Its first output file; only in the answer about one job. */
   output: string | null;
-  /** Its last report. */
+  /** The values it reported last: `step` is the last step it did, `checkpoint_step` the last it saved. */
   progress: Record<string, unknown> | null;
   /** GPUs held times seconds so far, over all attempts. */
   gpu_seconds: number;
@@ -109,8 +119,22 @@ export interface Array {
   submitted_at: string;
   first_started_at: string | null;
   ended_at: string | null;
+  /** GPUs held times seconds so far, over all members. */
   gpu_seconds: number;
+  /** Of these, work that was not saved and had to be done again. */
   lost_gpu_seconds: number;
+  /** GPUs that its members hold now. */
+  gpus_held: number;
+  /** Shell text that each member runs; null: a command. Secrets are hidden. */
+  run: string | null;
+  /** The program and its arguments; null: shell text. */
+  command: string[] | null;
+  /** Shell text that each node runs first. */
+  setup: string;
+  /** Working directory; empty: a folder of the attempt. */
+  workdir: string;
+  /** Variables that were asked for, secrets hidden. */
+  env: Record<string, string>;
   /** After an action: how many members it changed. */
   acted?: number | null;
 }
@@ -135,6 +159,8 @@ export interface JobAttempt {
   /** When it was started. */
   started_at: string;
   ended_at: string | null;
+  /** Seconds that it ran so far. */
+  took: number;
   exit_code: number | null;
   cause: string;
   detail: string;

@@ -230,3 +230,118 @@ def test_a_stream_that_breaks_is_opened_again(plane: Any, open_page: Any, watch:
     page.context.unroute("**/cluster/stream")
     expect(page.get_by_text("Live", exact=True)).to_be_visible()
     expect(node(page, "n0")).to_be_visible()
+
+
+# --- charts and colours -------------------------------------------------------------------------------
+
+
+def test_what_a_chart_shows_is_in_the_address(plane: Any, open_page: Any, work: dict[str, str]) -> None:
+    from playwright.sync_api import expect
+
+    page = open_page(plane.admin, "#/cluster?sort=most")
+    by, last = page.get_by_label("By", exact=True), page.get_by_label("Last", exact=True)
+    by.select_option("GPU type")
+    last.select_option("24 hours")
+    expect(page).to_have_url(re.compile(r"#/cluster\?sort=most&by=type&last=86400$"))
+    page.get_by_label("State").select_option("Up")  # a filter of the nodes leaves the chart as it is
+    page.reload()
+    expect(by).to_have_value("type")
+    expect(last).to_have_value("86400")
+    expect(page.get_by_label("State")).to_have_value("up")
+    expect(page.get_by_label("Order")).to_have_value("most")
+    expect(page.locator(".chart").first.locator("thead")).to_contain_text("V100")
+    by.select_option("Tenant")
+    last.select_option("1 hour")
+    expect(page).to_have_url(re.compile(r"#/cluster\?sort=most&state=up$"))
+
+
+# Keeps every text that is drawn on a canvas, with its box and the size of the canvas.
+DRAWN = """() => {
+  window.drawn = [];
+  const fill = CanvasRenderingContext2D.prototype.fillText;
+  CanvasRenderingContext2D.prototype.fillText = function (text, x, y, ...more) {
+    const { width, actualBoundingBoxAscent: up, actualBoundingBoxDescent: down } = this.measureText(text);
+    const left = this.textAlign === "center" ? x - width / 2 : this.textAlign === "right" ? x - width : x;
+    const { width: w, height: h } = this.canvas;
+    const box = { left, right: left + width, top: y - up, bottom: y + down };
+    if (this.getTransform().b === 0) window.drawn.push({ text, ...box, w, h }); // not what is written upwards
+    return fill.call(this, text, x, y, ...more);
+  };
+}"""
+
+
+@pytest.mark.parametrize("width", [390, 1280])
+def test_no_date_of_a_chart_is_clipped(plane: Any, open_page: Any, work: dict[str, str], width: int) -> None:
+    from playwright.sync_api import expect
+
+    page = open_page(plane.admin, "#/lab", viewport={"width": width, "height": 800})
+    expect(page.get_by_role("heading", level=1, name="Lab")).to_be_visible()
+    page.evaluate(DRAWN)
+    page.goto(f"{plane.url}/#/cluster")
+    for last in ("3600", "86400", "604800", "2592000"):
+        page.evaluate("window.drawn = []")
+        page.get_by_label("Last", exact=True).select_option(last)
+        page.get_by_role("button", name="Refresh").click()
+        plane.until(lambda: page.evaluate("window.drawn.some(({ text }) => /^\\d+[: ]/.test(text))"))
+        clipped = page.evaluate(
+            "window.drawn.filter((at) => at.left < 0 || at.right > at.w || at.top < 0 || at.bottom > at.h)"
+        )
+        assert clipped == [], last
+
+
+def hashed(name: str) -> int:
+    """The colour that a name alone would have."""
+    at = 0
+    for letter in name:
+        at = (at * 31 + ord(letter)) % 9973
+    return at % 8
+
+
+def test_a_tenant_has_the_same_colour_at_every_visit(plane: Any, open_page: Any) -> None:
+    from playwright.sync_api import expect
+
+    names = [name for name in (f"team{n}" for n in range(200)) if hashed(name) == hashed("team0")][:4]
+
+    def run(name: str) -> str:
+        half = {"resources": {"accelerators": "K80:1"}, "gpu_share": 0.1, "run": "sleep 3600"}
+        id = str(plane.client.submit({**half, "queue": name}).id)
+        plane.until(lambda: plane.client.job_info(id).state == "running")
+        return id
+
+    def colours() -> dict[str, str]:
+        """Of each tenant in the list of shares."""
+        page = open_page(plane.admin, "#/cluster")
+        for name in names:
+            expect(page.locator(".shares .tenant", has_text=name)).to_be_visible()
+        shown = page.locator(".shares .tenant").all()
+        return {item.inner_text(): painted(item.locator(".swatch")) for item in shown}
+
+    for name in names:
+        plane.client.set_tenant(name, quota=None)
+    jobs = {name: run(name) for name in names}
+    first = colours()
+    assert len({first[name] for name in names}) == len(names)
+    plane.client.cancel(*(jobs[name] for name in names[:2]))  # the plane names those first that came first
+    for name in names[:2]:
+        plane.until(lambda name=name: plane.client.job_info(jobs[name]).done)
+        run(name)
+    assert colours() == first
+
+
+def test_no_type_of_gpu_has_the_colour_of_a_tenant(plane: Any, open_page: Any, work: dict[str, str]) -> None:
+    from playwright.sync_api import expect
+
+    page = open_page(plane.admin, "#/cluster?by=type")
+    page.get_by_label("By", exact=True).select_option("GPU type")
+    legend = page.locator(".legend").first
+    expect(legend).to_contain_text("K80")
+    types = {painted(item) for item in legend.locator(".swatch:not(.dashed)").all()}
+    assert len(types) == 2
+    page.evaluate("document.body.innerHTML = '<i class=swatch></i>'")
+    for number in range(12):
+        page.locator("i").evaluate(f"element => (element.className = 'swatch t{number}')")
+        assert painted(page.locator("i")) not in types, number
+
+
+def painted(swatch: Locator) -> str:
+    return str(swatch.evaluate("element => getComputedStyle(element).backgroundColor"))

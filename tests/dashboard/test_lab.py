@@ -10,9 +10,11 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from itertools import pairwise
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from tests.control import harness
 
 if TYPE_CHECKING:
     from playwright.sync_api import Locator, Page
@@ -83,6 +85,80 @@ def test_a_phone_is_wide_enough(tool: Opener, name: str) -> None:
     assert page.evaluate("document.documentElement.scrollWidth") <= 390
 
 
+def tries(page: Page) -> Locator:
+    return page.get_by_role("region", name="What to try")
+
+
+CHANGES: dict[str, tuple[str, Callable[[Page], object], Callable[[Page], object]]] = {
+    # by tool: a trial, an edit after which it is another set-up, and one that undoes the edit
+    "queue": (
+        "By priority",
+        lambda page: page.get_by_label("Duration of job 3").fill("20"),
+        lambda page: page.get_by_label("Duration of job 3").fill("40"),
+    ),
+    "compare": (
+        "Four jobs",
+        lambda page: page.get_by_role("button", name="Remove sjf").click(),
+        lambda page: page.get_by_role("button", name="Four jobs").click(),
+    ),
+    "sensitivity": (
+        "Two jobs, two GPUs",
+        lambda page: page.get_by_role("slider", name="ResNet on V100").fill("20"),
+        lambda page: page.get_by_role("slider", name="ResNet on V100").fill("70"),
+    ),
+    "assignment": (
+        "Round robin",
+        lambda page: page.get_by_label("A runs on").select_option(label="V100"),
+        lambda page: page.get_by_label("A runs on").select_option(label="K80"),
+    ),
+    "placement": (
+        "A ring of 4",
+        lambda page: page.get_by_role("slider", name="GPUs in the ring").fill("8"),
+        lambda page: page.get_by_role("slider", name="GPUs in the ring").fill("4"),
+    ),
+    "fairness": (
+        "Best for the worst-off job",
+        lambda page: page.get_by_role("slider", name="No job below").fill("50"),
+        lambda page: page.get_by_role("slider", name="No job below").fill("100"),
+    ),
+    "whatif": (
+        "One node more",
+        lambda page: page.get_by_label("Nodes to add").fill("3"),
+        lambda page: page.get_by_label("Nodes to add").fill("1"),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_a_trial_is_chosen_as_long_as_nothing_of_it_is_changed(tool: Opener, name: str) -> None:
+    label, edit, undo = CHANGES[name]
+    page = tool(name)
+    button = tries(page).get_by_role("button", name=label)
+    button.click()
+    expect(button).to_have_attribute("aria-pressed", "true")
+    expect(tries(page).get_by_role("status")).to_contain_text("Notice:")
+    expect(tries(page).locator("[aria-pressed=true]")).to_have_count(1)
+    told = tries(page).get_by_role("status").inner_text()
+    edit(page)
+    expect(button).to_have_attribute("aria-pressed", "false")
+    expect(tries(page).get_by_role("status")).not_to_contain_text(told)
+    undo(page)
+    expect(button).to_have_attribute("aria-pressed", "true")
+    expect(tries(page).get_by_role("status")).to_have_text(told)
+
+
+def test_a_random_problem_stays_chosen_while_it_is_played(tool: Opener) -> None:
+    page = tool("assignment")
+    button = tries(page).get_by_role("button", name="A random problem")
+    expect(button).to_be_visible()
+    expect(tries(page).locator("[aria-pressed=true]")).to_have_count(0)  # no job is on a GPU yet
+    button.click()
+    page.get_by_label("D runs on").select_option(label="V100")
+    expect(button).to_have_attribute("aria-pressed", "true")
+    tries(page).get_by_role("button", name="Two jobs").click()
+    expect(button).to_have_attribute("aria-pressed", "false")
+
+
 # --- queue ------------------------------------------------------------------------------------------
 
 
@@ -147,6 +223,20 @@ def test_a_schedule_is_drawn_as_time_goes_on(tool: Opener) -> None:
     page.get_by_label("Speed").select_option(label="fast")
     play.click()
     expect(page.locator(".lab-scrub output")).to_have_text("70 s")
+
+
+def test_other_jobs_are_shown_to_their_end_however_early_the_last_ones_were_paused(tool: Opener) -> None:
+    page = tool("queue", reduced_motion="no-preference")
+    page.get_by_role("slider", name="Time").fill("1.4")  # which pauses it
+    expect(page.get_by_role("button", name="Play")).to_be_visible()
+    page.get_by_label("Policy", exact=True).select_option("srtf")
+    expect(figure(page, "Makespan")).to_have_text("66 s")
+    expect(page.locator(".lab-scrub output")).to_have_text("1.4 s")  # the same jobs at the same time
+    tries(page).get_by_role("button", name="Backfilling").click()
+    expect(figure(page, "Makespan")).to_have_text("27 h")
+    expect(page.locator(".lab-scrub output")).to_have_text("27 h")
+    expect(page.locator(".lab-moment")).to_contain_text("DoneA, H, B, C")
+    expect(page.locator(".gantt .bar.run")).to_have_count(4)
 
 
 def test_jobs_are_changed_added_and_removed_and_the_address_holds_them(tool: Opener) -> None:
@@ -340,24 +430,30 @@ def test_a_step_over_three_links(tool: Opener) -> None:
 # --- fairness ---------------------------------------------------------------------------------------
 
 
-def test_fairness_costs_fifty_of_260(tool: Opener) -> None:
+def test_every_floor_of_the_worst_off_job_has_an_outcome_of_its_own(tool: Opener) -> None:
     page = tool("fairness")
+    slider = page.get_by_role("slider", name="No job below")
     expect(figure(page, "Total")).to_have_text("260/s")
     expect(part(page, "fairness")).to_contain_text("160 + 100")
     expect(figure(page, "Smallest share")).to_have_text("0.83 ×")
-    page.get_by_role("slider", name="Weight of fairness").fill("100")
+    seen = []
+    for percent in range(0, 101, 10):
+        slider.fill(str(percent))
+        expect(slider).to_have_attribute("aria-valuetext", re.compile(r"^[\d.]+ × a fair share$"))
+        seen.append((figure(page, "Total").inner_text(), figure(page, "Smallest share").inner_text()))
+    assert len(set(seen)) == len(seen), seen
+    expect(figure(page, "Total")).to_have_text("253.6/s")
+    expect(figure(page, "Smallest share")).to_have_text("1.21 ×")
+    expect(figure(page, "Price of fairness")).to_have_text("2.5 %")
+    expect(
+        page.get_by_role("img", name=re.compile("From a total of 260 .* to a total of 253.6"))
+    ).to_be_visible()
+    page.get_by_label("A job holds").select_option(label="as many GPUs as it asks for")
     expect(figure(page, "Total")).to_have_text("210/s")
     expect(part(page, "fairness")).to_contain_text("90 + 120")
     expect(figure(page, "Smallest share")).to_have_text("1 ×")
-    expect(figure(page, "Price of fairness")).to_have_text("19.2 %")
-    expect(
-        page.get_by_role("img", name=re.compile("From a total of 260 .* to a total of 210"))
-    ).to_be_visible()
     expect(page.get_by_role("img", name="A: 1 of its fair share")).to_be_visible()
-    page.get_by_label("A job holds").select_option(label="any number of GPUs")
-    expect(figure(page, "Total")).to_have_text("253.6/s")
-    expect(figure(page, "Smallest share")).to_have_text("1.21 ×")
-    page.wait_for_url(re.compile("weight=100&sizes=flexible"))
+    page.wait_for_url(re.compile("floor=100&sizes=fixed"))
 
 
 # --- what if ----------------------------------------------------------------------------------------
@@ -407,6 +503,64 @@ def test_with_more_nodes_those_who_wait_would_start_sooner(
     expect(page.get_by_role("heading", name=title)).to_be_visible()
     expect(part(page, "mean_finish").get_by_role("cell").nth(2)).to_contain_text("better")
     page.wait_for_url(re.compile("from=K80&to=H100&faster=4"))
+
+
+def test_an_answer_to_an_earlier_question_says_so(plane: Any, open_page: Opener, full: list[str]) -> None:
+    page = open_page(plane.token("user"), "#/lab/whatif?policy=srtf")
+    simulate, changed = (
+        page.get_by_role("button", name="Simulate"),
+        page.get_by_text("You have changed the question"),
+    )
+    simulate.click()
+    expect(page.get_by_role("heading", name="Now, and with srtf")).to_be_visible()
+    expect(changed).to_have_count(0)
+    page.get_by_label("Nodes to add").fill("3")
+    expect(changed).to_be_visible()
+    expect(changed).to_contain_text("the earlier one: srtf")
+    page.get_by_label("Nodes to add").fill("0")
+    expect(changed).to_have_count(0)  # it is the same question again
+
+    held: list[Any] = []
+
+    def hold(route: Any) -> None:
+        held.append(route)
+
+    page.route("**/lab/what-if", hold)
+    page.get_by_label("Nodes to add").fill("1")
+    with page.expect_request("**/lab/what-if"):
+        simulate.click()
+    page.get_by_label("Nodes to add").fill("2")  # while the answer is on its way
+    held[0].continue_()
+    title = "Now, and with srtf; 1 more node with 8 V100"
+    expect(page.get_by_role("heading", name=title)).to_be_visible()
+    expect(changed).to_contain_text("the earlier one: srtf; 1 more node")
+
+
+def test_newer_gpus_are_newer(browser: Any, tmp_path: Path) -> None:
+    with harness.commanded(tmp_path, "--virtual", "1x2:H100,1x2:A100") as client:
+        context = browser.new_context()
+        context.set_default_timeout(60_000)
+        page = context.new_page()
+        token = (tmp_path / "state" / "token").read_text().strip()
+        page.goto(f"{client.connection.url}/#token={token}")
+        page.get_by_role("heading", level=1, name="Cluster").wait_for()
+        page.goto(f"{client.connection.url}/#/lab/whatif")
+        button = tries(page).get_by_role("button", name="Newer GPUs")
+        button.click()
+        expect(button).to_have_attribute("aria-pressed", "true")
+        expect(page.get_by_label("Replace")).to_have_value("A100")
+        expect(page.get_by_label("With", exact=True)).to_have_value("B200")
+        upgrade = "types => import('/page/lab/whatif.js').then(({ upgrade }) => upgrade(types))"
+        for types, found in (
+            (["K80", "V100"], {"from": "K80", "to": "B200"}),
+            (["T4", "A100-80GB"], {"from": "A100-80GB", "to": "B200"}),
+            (["gpu"], {"from": "gpu", "to": "B200"}),
+            (["A100", "H100", "H200", "B200"], {"from": "A100", "to": "B200"}),
+            (["B200"], None),
+            ([], None),
+        ):
+            assert page.evaluate(upgrade, types) == found, types
+        context.close()
 
 
 # The address changes in the very turn in which the tool is drawn for the first time, before its effects run.

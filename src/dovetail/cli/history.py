@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Annotated, Any
 
@@ -54,13 +55,21 @@ def history(
     }
     with connected(state) as client:
         items = list(client.pages("/history", limit + 1, **filters))
-    more, items = len(items) > limit, items[:limit]
-    hours = sum(float(item.get("gpu_seconds") or 0) for item in items) / 3600
-    head = f"{count(len(items), 'job')}, {figure(hours)} GPU-hours" if items else _nothing(filters)
+        more, items = len(items) > limit, items[:limit]
+        total = _summed(items)
+        if more and not form.for_programs:
+            total = client.connection.get("/history/total", filters)
+    shown = f", the last {count(len(items), 'job')} of them below" if more else ""
+    hours = float(total["gpu_seconds"]) / 3600
+    head = f"{count(total['jobs'], 'job')}, {figure(hours)} GPU-hours{shown}" if items else _nothing(filters)
     foot = "sums by tenant, user or day:  dovetail report --by user"
     print_items(items, form, key="jobs", name="id", columns=COLUMNS, wide=WIDE, head=head, foot=foot)
     if more and not form.for_programs:
         note(f"there are more jobs; list them with --limit {10 * limit}")
+
+
+def _summed(items: Sequence[Raw]) -> Raw:
+    return {"jobs": len(items), "gpu_seconds": sum(float(item.get("gpu_seconds") or 0) for item in items)}
 
 
 def _nothing(filters: Raw) -> str:

@@ -14,6 +14,7 @@ import typer
 from dovetail.cli.connection import JobArgument, StateOption, connected, job_id, told_states
 from dovetail.cli.outputs import aligned, count, note, plainly, say
 from dovetail.cli.policy import policy_failure
+from dovetail.cli.program_text import program_facts, script_text
 from dovetail.cli.tables import (
     Column,
     Form,
@@ -236,11 +237,19 @@ def folded_nodes(names: list[str]) -> str:
 
 
 def _time(job: Raw) -> str:
-    if job["state"] in ("running", "stopping"):
-        return lasting(since(job.get("started_at")))
+    """How long a job ran or waited, as the plane counts it; of an array, since it started or came."""
     if _waits(job):
-        return lasting(since(job.get("submitted_at")))
-    return ago(job.get("ended_at"))
+        return lasting(since(job.get("submitted_at")) if job.get("told") else _counted(job, "waited"))
+    if job.get("told"):
+        return lasting(since(job.get("started_at"))) if job["state"] in ORDER else ago(job.get("ended_at"))
+    return lasting(_counted(job, "took"))
+
+
+def _counted(job: Raw, figure: str) -> float | None:
+    """A figure of the plane; an older plane does not send it."""
+    if job.get(figure) is not None:
+        return float(job[figure])
+    return since(job.get("submitted_at" if figure == "waited" else "started_at"))
 
 
 def gpus_text(job: Raw) -> str:
@@ -368,13 +377,12 @@ def describe(
             return
         if "states" in raw:
             say(f"array {id} of {count(raw.get('count', 0), 'job')}: {told_states(raw)}")
+            _say_facts(raw, _array_facts(raw))
             say()
             say(f"its members:  dovetail ps -a --expand --name {plainly(str(raw.get('name') or id))}")
             return
         say(plainly(f"{id} {raw.get('name') or ''}".rstrip() + f": {raw['state']}, {where_or_why(raw)}"))
-        say()
-        rows = [[label, plainly(text)] for label, text in _facts(raw) if text not in ("-", "")]
-        say(aligned(rows, left=(0, 1)))
+        _say_facts(raw, _facts(raw))
         if attempts:
             say()
             print_table(attempts, ATTEMPTS)
@@ -382,14 +390,43 @@ def describe(
         say(f"its output:  dovetail logs {id}")
 
 
+def _say_facts(raw: Raw, facts: list[tuple[str, str]]) -> None:
+    say()
+    say(aligned([[label, plainly(text)] for label, text in facts if text not in ("-", "")], left=(0, 1)))
+    if script := script_text(raw):
+        say()
+        say("what it runs:")
+        say(script)
+
+
+def _array_facts(raw: Raw) -> list[tuple[str, str]]:
+    return [
+        ("user", f"{raw.get('user') or '-'} of {raw.get('tenant') or '-'}"),
+        *program_facts(raw),
+        ("submitted", _when(raw.get("submitted_at"))),
+        ("started", _when(raw.get("first_started_at"))),
+        ("ended", _when(raw.get("ended_at"))),
+        *_gpu_time(raw),
+    ]
+
+
+def _gpu_time(raw: Raw) -> list[tuple[str, str]]:
+    lost = raw.get("lost_gpu_seconds") or 0.0
+    return [
+        ("used", f"{(raw.get('gpu_seconds') or 0.0) / 3600:.3g} GPU-hours"),
+        ("lost", f"{lost / 3600:.3g} GPU-hours of work that was not saved" if lost else "-"),
+    ]
+
+
 def _facts(raw: Raw) -> list[tuple[str, str]]:
     progress = raw.get("progress") or {}
-    lost = raw.get("lost_gpu_seconds") or 0.0
+    runs = raw["state"] in ("running", "stopping")
     return [
         ("state", f"{raw['state']} ({raw.get('letter', '')})"),
         ("reason", str(raw.get("reason") or "-")),
         ("user", f"{raw.get('user') or '-'} of {raw.get('tenant') or '-'}"),
         ("asks for", _asked(raw)),
+        *program_facts(raw),
         ("limit", lasting(raw.get("time_limit"))),
         ("priority", str(raw.get("priority", "-"))),
         ("depends on", str(raw.get("dependency") or "-")),
@@ -397,6 +434,8 @@ def _facts(raw: Raw) -> list[tuple[str, str]]:
         ("submitted", _when(raw.get("submitted_at"))),
         ("started", _when(raw.get("started_at"))),
         ("ended", _when(raw.get("ended_at"))),
+        ("waited", lasting(raw.get("waited"))),
+        ("took", lasting(raw.get("took")) + (" so far" if runs else "") if raw.get("attempt") else "-"),
         ("on", folded_nodes([str(spot.get("node")) for spot in raw.get("placement") or ()])),
         ("restarts", str(raw.get("restarts") or "-")),
         (
@@ -405,8 +444,7 @@ def _facts(raw: Raw) -> list[tuple[str, str]]:
         ),
         ("told", str(raw.get("detail") or "-")),
         ("progress", ", ".join(f"{key} {value}" for key, value in progress.items() if key != "time") or "-"),
-        ("used", f"{(raw.get('gpu_seconds') or 0.0) / 3600:.3g} GPU-hours"),
-        ("lost", f"{lost / 3600:.3g} GPU-hours of work that was not saved" if lost else "-"),
+        *_gpu_time(raw),
         ("output", str(raw.get("output") or "-")),
     ]
 
@@ -435,6 +473,8 @@ def _when(text: Any) -> str:
 def _took(attempt: Raw) -> str:
     from dovetail.client.documents import moment
 
+    if attempt.get("took") is not None:
+        return lasting(attempt["took"])
     start, end = moment(attempt.get("started_at")), moment(attempt.get("ended_at"))
     if not hasattr(start, "tzinfo"):
         return "-"
@@ -444,7 +484,7 @@ def _took(attempt: Raw) -> str:
 ATTEMPTS = (
     Column("attempt", lambda one: str(one.get("attempt") or one.get("epoch") or "-"), left=False),
     Column("started", lambda one: clock(one.get("started_at"))),
-    Column("for", _took, left=False),
+    Column("took", _took, left=False),
     Column("on", lambda one: folded_nodes([str(spot.get("node")) for spot in one.get("placement") or ()])),
     plain("exit_code", head="exit", left=False),
     plain("cause"),

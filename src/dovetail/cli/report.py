@@ -23,6 +23,7 @@ from dovetail.cli.times import lasting, now, read_moment
 from dovetail.model.errors import InputError, UnknownName
 
 BY = ("tenant", "user", "type", "model", "day", "month")
+NOTHING = "nothing was used"
 WORDS = {"team": "tenant", "account": "tenant", "queue": "tenant", "gpu": "type"}
 
 
@@ -62,9 +63,8 @@ def report(
     if print_value(found, form):
         return
     items = list(found.get("items") or ())
-    hours = sum(map(_held, items))
-    jobs = sum(int(item.get("jobs") or 0) for item in items)
-    head = f"{figure(hours)} GPU-hours by {count(jobs, 'job')}" if items else "nothing was used"
+    total = found.get("total") or {}
+    head = f"{figure(_held(total))} GPU-hours by {count(total.get('jobs') or 0, 'job')}" if items else NOTHING
     columns = [plain("key", head=by), *COLUMNS]
     if any(item.get("cost") is not None for item in items):
         columns.insert(2, Column(f"cost ({plainly(found.get('currency') or '')})", _cost, left=False))

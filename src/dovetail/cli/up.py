@@ -146,7 +146,9 @@ def up(
             help="Start though the database is older than the state folder; stop jobs that it does not know.",
         ),
     ] = False,
-    demo: Annotated[bool, typer.Option("--demo", help="Submit an example workload.")] = False,
+    demo: Annotated[
+        bool, typer.Option("--demo", help="Submit an example workload, until the plane stops.")
+    ] = False,
 ) -> None:
     """Start a plane on this machine.
 

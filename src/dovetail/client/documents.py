@@ -145,8 +145,27 @@ class Job(Document):
     array: Member | None = None
     members: Annotated[Members | None, "In a folded list: the whole array that this job stands for."] = None
     dependency: str | None = None
+    run: Annotated[
+        str | None,
+        "Shell text that it runs, secrets hidden; null: it has a command. This and the next four fields are "
+        "only in the answer about one job.",
+        MAY_BE_MISSING,
+    ] = None
+    command: Annotated[
+        Sequence[str] | None,
+        "The program and its arguments, secrets hidden; null: it has shell text.",
+        MAY_BE_MISSING,
+    ] = None
+    setup: Annotated[str, "Shell text that each node runs first.", MAY_BE_MISSING] = ""
+    workdir: Annotated[str, "Working directory; empty: a folder of the attempt.", MAY_BE_MISSING] = ""
+    env: Annotated[Mapping[str, str], "Variables that it asked for, secrets hidden.", MAY_BE_MISSING] = field(
+        default_factory=dict
+    )
     output: Annotated[str | None, "Its first output file; only in the answer about one job."] = None
-    progress: Annotated[Mapping[str, Any] | None, "Its last report."] = None
+    progress: Annotated[
+        Mapping[str, Any] | None,
+        "The values it reported last: `step` is the last step it did, `checkpoint_step` the last it saved.",
+    ] = None
     gpu_seconds: Annotated[float, "GPUs held times seconds so far, over all attempts."] = 0.0
     lost_gpu_seconds: Annotated[
         float,
@@ -176,8 +195,18 @@ class Array(Document):
     submitted_at: Annotated[datetime, "When its first member was submitted."] = EPOCH
     first_started_at: datetime | None = None
     ended_at: datetime | None = None
-    gpu_seconds: float = 0.0
-    lost_gpu_seconds: float = 0.0
+    gpu_seconds: Annotated[float, "GPUs held times seconds so far, over all members."] = 0.0
+    lost_gpu_seconds: Annotated[float, "Of these, work that was not saved and had to be done again."] = 0.0
+    gpus_held: Annotated[float, "GPUs that its members hold now."] = 0.0
+    run: Annotated[str | None, "Shell text that each member runs; null: a command. Secrets are hidden."] = (
+        None
+    )
+    command: Annotated[Sequence[str] | None, "The program and its arguments; null: shell text."] = None
+    setup: Annotated[str, "Shell text that each node runs first."] = ""
+    workdir: Annotated[str, "Working directory; empty: a folder of the attempt."] = ""
+    env: Annotated[Mapping[str, str], "Variables that were asked for, secrets hidden."] = field(
+        default_factory=dict
+    )
     acted: Annotated[int | None, "After an action: how many members it changed.", MAY_BE_MISSING] = None
     raw: Annotated[Raw, CLIENT_ONLY] = field(default_factory=dict, repr=False, compare=False)
 
@@ -202,6 +231,7 @@ class JobAttempt(Document):
     waited: Annotated[float, "Seconds that the job waited for this start."] = 0.0
     started_at: Annotated[datetime, "When it was started."] = EPOCH
     ended_at: datetime | None = None
+    took: Annotated[float, "Seconds that it ran so far."] = 0.0
     exit_code: int | None = None
     cause: str = ""
     detail: str = ""

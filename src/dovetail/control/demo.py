@@ -1,4 +1,4 @@
-"""`dovetail up --demo`: an example workload of about a minute.
+"""`dovetail up --demo`: an example workload, round after round until the plane stops.
 
 Two tenants share eight GPUs, four each, and borrow GPUs that the other does not use. The jobs are processes
 that sleep instead of training, save when they are stopped, and continue from there.
@@ -11,7 +11,9 @@ that sleep instead of training, save when they are stopped, and continue from th
     score      product, one GPU
     evaluate   research, once pretrain is done
 
-When finetune ends, pretrain starts again; explore is preempted once more and ends last.
+When finetune ends, pretrain starts again; explore is preempted once more and ends last. That is a round of
+about 45 seconds. The tenants change places in the next one. A round that finds many jobs of earlier ones
+waits: the queue stays as long as it is, however slow the machine or small the cluster.
 """
 
 from __future__ import annotations
@@ -20,14 +22,16 @@ import logging
 import sys
 import threading
 import time
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from itertools import count
 from pathlib import Path
 from typing import Any
 
 from dovetail.control import commands, submission
 from dovetail.control.inbox import Unavailable
 from dovetail.control.plane import Plane
+from dovetail.control.plane_state import PlaneState
 from dovetail.control.request import parse_request
 from dovetail.control.serve import Up
 from dovetail.control.tokens import Caller
@@ -37,6 +41,9 @@ from dovetail.model.errors import DovetailError, InputError
 
 GPUS, ON_ONE_NODE = 8, 3
 GRACE = 30.0  # real seconds
+ROUND = 45.0  # seconds from the first job of a round to that of the next
+MOST_LEFT = 6  # jobs of earlier rounds with which the next one begins
+LOOK_EVERY = 0.5  # seconds between two looks whether there are fewer
 TENANTS: tuple[Mapping[str, Any], ...] = (
     {"name": "lab", "parent": "", "quota": None},
     {"name": "research", "parent": "lab", "quota": 4},
@@ -48,7 +55,7 @@ log = logging.getLogger("dovetail.plane")
 
 @dataclass(frozen=True, slots=True)
 class DemoJob:
-    """A job of the demo; times are seconds of the wall clock since its beginning."""
+    """A job of the demo; times are seconds of the wall clock since the beginning of its round."""
 
     at: float
     name: str
@@ -73,15 +80,26 @@ JOBS = (
 )
 
 
-def start_demo(up: Up) -> None:
-    """Make the tenants, and submit the jobs on a thread of its own."""
+OTHER = {"research": "product", "product": "research"}
+
+
+def rounds() -> Iterator[tuple[DemoJob, ...]]:
+    """The jobs of each round, for ever; in every second one the tenants change places."""
+    for number in count():
+        yield tuple(replace(job, tenant=OTHER[job.tenant]) if number % 2 else job for job in JOBS)
+
+
+def start_demo(up: Up, *, pace: float = 1.0) -> threading.Thread:
+    """Make the tenants, and submit the jobs on a thread of its own; `pace` times as fast."""
     plane = up.plane
     if not plane.leads:
         raise InputError("another plane leads; start the demo with that one")
     check_room(plane.cluster)
     for tenant in TENANTS:
         commands.set_tenant(plane, {"weight": 1.0, "borrow": None, "limit": None, "account": "", **tenant})
-    threading.Thread(target=_play, args=(plane,), name="demo", daemon=True).start()
+    thread = threading.Thread(target=_play, args=(plane, pace), name="demo", daemon=True)
+    thread.start()
+    return thread
 
 
 def check_room(cluster: Cluster) -> None:
@@ -96,20 +114,33 @@ def check_room(cluster: Cluster) -> None:
         )
 
 
-def _play(plane: Plane) -> None:
-    """Submit each job at its time, until the plane stops."""
-    began = time.monotonic()
-    known: dict[str, str] = {}
+def _play(plane: Plane, pace: float) -> None:
+    """Submit each job at its time, round after round, until the plane stops."""
     try:
-        for job in JOBS:
-            time.sleep(max(0.0, began + job.at - time.monotonic()))
-            body = body_of(job, plane.clock.scale, known)
-            caller = Caller("demo", job.tenant, job.user, "user")
-            known[job.name] = submission.submit(plane, caller, parse_request(body), body).id
+        for jobs in rounds():
+            while _left(plane) > MOST_LEFT:
+                time.sleep(LOOK_EVERY / pace)
+            began = time.monotonic()
+            known: dict[str, str] = {}
+            for job in jobs:
+                time.sleep(max(0.0, began + job.at / pace - time.monotonic()))
+                body = body_of(replace(job, lasts=job.lasts / pace), plane.clock.scale, known)
+                caller = Caller("demo", job.tenant, job.user, "user")
+                known[job.name] = submission.submit(plane, caller, parse_request(body), body).id
+            time.sleep(max(0.0, began + ROUND / pace - time.monotonic()))
     except Unavailable:
         pass
     except DovetailError as error:
         log.warning("the demo ends early: %s", error)
+
+
+def _left(plane: Plane) -> int:
+    """Jobs of the demo's tenants that have not ended."""
+
+    def question(state: PlaneState, now: int) -> int:
+        return sum(record.tenant in OTHER for record in state.ledger.index)
+
+    return plane.ask(question)
 
 
 def body_of(job: DemoJob, scale: float, known: Mapping[str, str]) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from sqlalchemy.engine import Row
 from dovetail.control import preemptions, tables
 from dovetail.control.clock import iso
 from dovetail.control.states import LETTERS, State
-from dovetail.control.time_held import GPU_SECOND, gpu_seconds, took
+from dovetail.control.time_held import GPU_SECOND, attempt_took, gpu_seconds, took
 from dovetail.control.waits import first_start, waited
 from dovetail.model.units import SECOND
 
@@ -80,7 +80,7 @@ def job_document(row: Any, now: int, *, whole: bool = False) -> Json:
     }
 
 
-def attempt_document(row: Any, sees: preemptions.Sees) -> Json:
+def attempt_document(row: Any, now: int, sees: preemptions.Sees) -> Json:
     """The document of an attempt; `sees` tells whether jobs of a tenant may be named to the caller."""
     by = None if row.preempted_by is None else json.loads(row.preempted_by)
     named = preemptions.for_which_jobs(by, sees)
@@ -92,6 +92,7 @@ def attempt_document(row: Any, sees: preemptions.Sees) -> Json:
         "waited": row.waited / SECOND,
         "started_at": iso(row.started_at),
         "ended_at": iso(row.ended_at),
+        "took": attempt_took(row, now) / SECOND,
         "exit_code": row.exit_code,
         "cause": row.cause,
         "detail": shortened(detail, 500),

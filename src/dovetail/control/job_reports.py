@@ -13,7 +13,7 @@ import time
 
 from dovetail.control.ledger import Ledger
 from dovetail.control.records import Record
-from dovetail.control.report_values import checked_report, rate_of
+from dovetail.control.report_values import checked_report, is_checkpoint, merged_progress, rate_of
 from dovetail.control.states import State
 from dovetail.control.store import Store
 from dovetail.engines.contract import Engine
@@ -64,10 +64,10 @@ class JobReports:
             self._take(record, lines, ledger, now)
 
     def _take(self, record: Record, lines: list[dict[str, object]], ledger: Ledger, now: int) -> None:
-        progress = checked_report({**(record.progress or {}), **lines[-1]})
-        record.progress = dict(progress)
+        record.progress = dict(merged_progress(record.progress or {}, lines))
         ledger.batch.changed[record.id] = record
-        rate = rate_of(progress)
+        last = next((line for line in reversed(lines) if not is_checkpoint(line)), None)
+        rate = None if last is None else rate_of(checked_report(last))
         if not record.model or rate is None:
             return
         job = ledger.core.jobs.get(record.id)

@@ -18,6 +18,7 @@ from dovetail.control.cursors import ROOM, Page, cut_to_room, from_cursor, to_cu
 from dovetail.control.job_document import MOST_PROGRESS, attempt_document, job_document
 from dovetail.control.states import ACTIVE_WORDS
 from dovetail.control.store import Store
+from dovetail.control.time_held import GPU_SECOND
 from dovetail.control.tokens import Caller
 from dovetail.control.visibility import number_of, visible
 
@@ -61,8 +62,17 @@ class Lists:
         return _page(rows, self._now(), limit, lambda row: to_cursor("jobs", row.id))
 
     def folded(self, caller: Caller, wanted: Filter, cursor: str | None, limit: int) -> Page:
-        """Newest first, an array as one item: its newest member, with how many there are in which state."""
+        """Newest first, an array as one item: its newest member, with how many there are in which state.
+
+        An array is active while one of its members is.
+        """
         conditions = [*visible(caller), *_conditions(wanted, _J.submitted_at)]
+        if wanted.active is False:
+            other = tables.jobs.alias()
+            active = sa.select(other.c.array).where(
+                other.c.state.in_(ACTIVE_WORDS), other.c.array.is_not(None)
+            )
+            conditions.append(sa.or_(_J.array.is_(None), _J.array.not_in(active)))
         last = sa.func.max(_J.seq)
         heads = sa.select(last).where(*conditions).group_by(sa.func.coalesce(_J.array, _J.id))
         if cursor is not None:
@@ -102,12 +112,25 @@ class Lists:
         rows = self._all(sa.select(tables.jobs).where(*conditions).order_by(*order).limit(limit + 1))
         return _page(rows, self._now(), limit, lambda row: to_cursor("history", row.ended_at, row.id))
 
+    def ended(self, caller: Caller, wanted: Filter) -> Json:
+        """All jobs of a history, summed up: how many there are, and the GPU time that they held."""
+        conditions = [*visible(caller), _J.ended_at.is_not(None), *_conditions(wanted, _J.ended_at)]
+        held, lost = (sa.func.sum(column * (1.0 / GPU_SECOND)) for column in (_J.gpu_time, _J.lost_time))
+        summed = sa.select(sa.func.count().label("jobs"), held.label("held"), lost.label("lost"))
+        (row,) = self._all(summed.where(*conditions))
+        return {
+            "jobs": row.jobs,
+            "gpu_seconds": round(row.held or 0.0, 3),
+            "lost_gpu_seconds": round(row.lost or 0.0, 3),
+        }
+
     def attempts(self, caller: Caller, job: str, cursor: str | None, limit: int) -> Page:
         """The attempts of a job that the caller may see, the last one first."""
         query = sa.select(tables.attempts).where(_A.job == job).order_by(_A.epoch.desc()).limit(limit + 1)
         if cursor is not None:
             query = query.where(_A.epoch < from_cursor(cursor, "attempts", int)[0])
-        items = [attempt_document(row, caller.sees) for row in self._all(query)]
+        now = self._now()
+        items = [attempt_document(row, now, caller.sees) for row in self._all(query)]
         return cut_to_room(items, "attempts", "attempt", limit)
 
     def journal(self, after: int, limit: int) -> Page:

@@ -13,9 +13,10 @@ from dovetail.control.clock import iso, wall_now
 from dovetail.control.job_document import LONGEST_NAME, shortened
 from dovetail.control.states import ACTIVE_WORDS, State
 from dovetail.control.store import Store
-from dovetail.control.time_held import GPU_SECOND, gpu_seconds_in_sql
+from dovetail.control.time_held import GPU_SECOND, ON_DEVICES, gpu_seconds_in_sql
 from dovetail.control.tokens import Caller
 from dovetail.control.visibility import visible
+from dovetail.model.units import WHOLE
 
 _J = tables.jobs.c
 
@@ -47,6 +48,7 @@ class Lookup:
                 sa.func.max(_J.ended_at).label("ended_at"),
                 sa.func.sum(gpu_seconds_in_sql(self._now())).label("gpu_seconds"),
                 sa.func.sum(_J.lost_time * (1.0 / GPU_SECOND)).label("lost_gpu_seconds"),
+                sa.func.sum(_J.load * (1.0 / WHOLE)).label("gpus"),
             )
             .where(_J.array == id, *visible(caller))
             .group_by(_J.state)
@@ -68,6 +70,7 @@ class Lookup:
             "ended_at": iso(max(row.ended_at for row in rows)) if over else None,
             "gpu_seconds": round(sum(row.gpu_seconds for row in rows), 3),
             "lost_gpu_seconds": round(sum(row.lost_gpu_seconds for row in rows), 3),
+            "gpus_held": round(sum(row.gpus for row in rows if row.state in ON_DEVICES), 3),
         }
 
     def members(self, caller: Caller, id: str, tasks: Collection[int] | None = None) -> list[str]:
@@ -106,10 +109,8 @@ class Lookup:
         return found[:most]
 
     def active_of(self, caller: Caller) -> list[str]:
-        """The caller's own jobs that have not ended."""
-        query = sa.select(_J.id).where(
-            _J.state.in_(ACTIVE_WORDS), _J.tenant == caller.tenant, _J.user == caller.user
-        )
+        """The caller's own jobs that have not ended, in every tenant that the token sees."""
+        query = sa.select(_J.id).where(_J.state.in_(ACTIVE_WORDS), _J.user == caller.user, *visible(caller))
         return [row.id for row in self._all(query.order_by(_J.seq))]
 
     def holding(self, caller: Caller) -> set[str] | None:

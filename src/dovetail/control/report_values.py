@@ -8,7 +8,7 @@ What is kept can be stored in every database, written as JSON, shown on a termin
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 Value = bool | int | float | str
 
@@ -28,6 +28,32 @@ def checked_report(raw: Mapping[str, object]) -> dict[str, Value]:
         if _is_plain(name, LONGEST_NAME) and _is_kept(value):
             kept[name] = value  # type: ignore[assignment] # what is kept is a Value
     return kept
+
+
+def merged_progress(before: Mapping[str, object], lines: Iterable[Mapping[str, object]]) -> dict[str, Value]:
+    """The progress of a job after more lines: a value that a line leaves out stays as it was.
+
+    `step` is the last step that was reported, `checkpoint_step` the last one that was saved.
+
+    >>> merged_progress({"step": 9, "loss": 0.5}, [{"step": 10}, {"checkpoint": True, "step": 8}])
+    {'step': 10, 'loss': 0.5, 'checkpoint_step': 8}
+    """
+    found = {name: value for name, value in before.items() if name != "checkpoint"}
+    for line in lines:
+        if is_checkpoint(line):
+            found |= {
+                "checkpoint_step" if name == "step" else name: value
+                for name, value in line.items()
+                if name != "checkpoint"
+            }
+        else:
+            found |= line
+    return checked_report(found)
+
+
+def is_checkpoint(line: Mapping[str, object]) -> bool:
+    """Whether a line says that work was saved (`job.checkpointed`); else it reports progress."""
+    return line.get("checkpoint") is True
 
 
 def rate_of(report: Mapping[str, object]) -> float | None:

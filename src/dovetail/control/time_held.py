@@ -15,7 +15,7 @@ from dovetail.control.states import State
 
 _J = tables.jobs.c
 _A = tables.attempts.c
-_ON_DEVICES = (State.RUNNING.value, State.STOPPING.value)
+ON_DEVICES = (State.RUNNING.value, State.STOPPING.value)
 GPU_SECOND = 1_000_000_000  # milli-GPU-microseconds, which the store counts in
 
 
@@ -25,6 +25,11 @@ def took(row: Any, now: int) -> int:
     return total
 
 
+def attempt_took(row: Any, now: int) -> int:
+    """Microseconds that one attempt ran."""
+    return max(0, int(now if row.ended_at is None else row.ended_at) - int(row.started_at))
+
+
 def gpu_seconds(row: Any, now: int) -> float:
     """GPUs held times seconds, over all attempts of a job."""
     total: float = (row.gpu_time + row.load * _running(row, now)) / GPU_SECOND
@@ -32,7 +37,7 @@ def gpu_seconds(row: Any, now: int) -> float:
 
 
 def _running(row: Any, now: int) -> int:
-    if row.state not in _ON_DEVICES or row.started_at is None:
+    if row.state not in ON_DEVICES or row.started_at is None:
         return 0
     return max(0, now - int(row.started_at))
 
@@ -40,7 +45,7 @@ def _running(row: Any, now: int) -> int:
 def gpu_seconds_in_sql(now: int) -> Any:
     """The same as `gpu_seconds`, of each job."""
     at = sa.literal(now, sa.BigInteger)
-    runs = sa.and_(_J.state.in_(_ON_DEVICES), _J.started_at < at)
+    runs = sa.and_(_J.state.in_(ON_DEVICES), _J.started_at < at)
     running = sa.case((runs, _J.load * (1.0 / GPU_SECOND) * (at - _J.started_at)), else_=0.0)
     return _J.gpu_time * (1.0 / GPU_SECOND) + running
 

@@ -42,6 +42,75 @@ export function setToken(value, onRefused) {
   if (onRefused) refused = onRefused;
 }
 
+// --- a plane that does not answer ----------------------------------------------------------------------
+
+const FIRST_LOOK = 700; // ms until the first look whether the plane answers again
+const LONGEST_LOOK = 5_000;
+
+/** @type {Promise<void> | null} */
+let returning = null;
+let away = false;
+/** @type {Set<(away: boolean) => void>} */
+const listeners = new Set();
+
+/** Whether the plane could not be reached, or could not answer for now. @param {unknown} error */
+export function unanswered(error) {
+  return error instanceof Problem && [0, 502, 503, 504].includes(error.status);
+}
+
+/**
+ * Resolves once the plane answers again. Whoever gets no answer waits for this and asks again: so a page that
+ * was opened while the plane was down is complete soon after the plane is up.
+ * @returns {Promise<void>}
+ */
+export function planeBack() {
+  returning ??= look().finally(() => {
+    returning = null;
+    tellAway(false);
+  });
+  return returning;
+}
+
+/**
+ * Do something again once the plane answers, if the error is that it did not.
+ * @param {unknown} error
+ * @param {() => unknown} again  which looks whether it is still wanted
+ */
+export function onceBack(error, again) {
+  if (unanswered(error)) planeBack().then(() => void again());
+}
+
+async function look() {
+  for (let pause = FIRST_LOOK; ; pause = Math.min(1.5 * pause, LONGEST_LOOK)) {
+    await new Promise((done) => setTimeout(done, pause * (0.75 + Math.random() / 2)));
+    try {
+      const answer = await fetch(`${BASE}/version`, { cache: "no-store" });
+      if (answer.ok) return;
+    } catch {
+      // it is still away
+    }
+    tellAway(true);
+  }
+}
+
+/** @param {boolean} now */
+function tellAway(now) {
+  if (away === now) return;
+  away = now;
+  for (const tell of [...listeners]) tell(now);
+}
+
+/**
+ * For the frame: told when the plane is found away, and when it is back.
+ * @param {(away: boolean) => void} tell
+ * @returns {() => void} to listen no more
+ */
+export function onAway(tell) {
+  listeners.add(tell);
+  tell(away);
+  return () => void listeners.delete(tell);
+}
+
 // --- one question, one answer --------------------------------------------------------------------------
 
 /**
@@ -75,7 +144,7 @@ async function ask(path, params, init = {}) {
     answer = await fetch(address(path, params), { ...init, headers, cache: "no-store" });
   } catch (error) {
     if (init.signal?.aborted) throw error;
-    throw new Problem(0, { title: "The plane does not answer; check that it runs and try again." });
+    throw new Problem(0, { title: "The plane does not answer; check that it runs." });
   }
   if (answer.ok) return answer;
   const problem = await problemOf(answer);
@@ -244,8 +313,13 @@ export function stream(path, params, on) {
     on.closed?.(problem, final);
     if (final) return close();
     if (document.hidden) return; // `seen` comes back to it
-    wait = setTimeout(connect, pause * (0.75 + Math.random() / 2));
+    const planned = (wait = setTimeout(connect, pause * (0.75 + Math.random() / 2)));
     pause = Math.min(2 * pause, LONGEST_PAUSE);
+    onceBack(problem, () => {
+      if (over || current || wait !== planned) return;
+      clearTimeout(wait);
+      connect();
+    });
   };
 
   const seen = () => {

@@ -4,6 +4,7 @@
  */
 
 import { h, render } from "preact";
+import { onAway, planeBack } from "./api.js";
 import { ago, when } from "./format.js";
 import { Button, html, Loading, Note, Page, Select } from "./components.js";
 import { useEffect, useLayoutEffect, useRef, useState } from "./components.js";
@@ -72,6 +73,19 @@ export function useRoute() {
   return now;
 }
 
+/**
+ * Put choices of the current page into its address; "" takes one out. Others stay.
+ * @param {Record<string, string>} choices
+ */
+export function choose(choices) {
+  const { path, query } = route();
+  for (const [name, value] of Object.entries(choices)) {
+    if (value) query.set(name, value);
+    else query.delete(name);
+  }
+  go(`#/${path.map(encodeURIComponent).join("/")}${query.size ? `?${query}` : ""}`, { replace: true });
+}
+
 // --- the frame -----------------------------------------------------------------------------------------
 
 /** @type {Map<string, any>} */
@@ -84,15 +98,22 @@ function Current({ path }) {
   const [, setTurn] = useState(0);
   const [problem, setProblem] = useState("");
   useEffect(() => {
-    if (!page || loaded.has(key)) return;
+    if (!page || loaded.has(key)) return undefined;
     setProblem("");
+    let gone = false;
     page.load().then(
       (module) => {
         loaded.set(key, module[page.name]);
         setTurn((turn) => turn + 1);
       },
-      () => setProblem("This page could not be loaded; check the connection and load it again."),
+      async () => {
+        if (gone) return;
+        setProblem("This page could not be loaded; check that the plane runs.");
+        await planeBack();
+        if (!gone) location.reload(); // a browser does not ask twice for a module that it did not get
+      },
     );
+    return () => void (gone = true);
   }, [key]);
   if (!page) {
     return html`<${Page} title="No such page"><p><a href="#/cluster">Go to the cluster</a></p><//>`;
@@ -180,9 +201,23 @@ function Account({ me }) {
   </details>`;
 }
 
+/** Told at the top of every page, as long as the plane does not answer. */
+function Away() {
+  const [away, setAway] = useState(false);
+  useLayoutEffect(() => onAway(setAway), []);
+  if (!away) return null;
+  return html`<div class="away" role="status">
+    The plane does not answer. This page goes on by itself as soon as it does.
+  </div>`;
+}
+
 function App() {
-  const { me, loading, signOut } = useSession();
+  const { me, loading, problem, signOut } = useSession();
   const { path } = useRoute();
+  if (loading && problem) {
+    return html`<main class="bare stack"><${Note} kind="error">${problem}<//>
+      <${Loading} what="Waiting for the plane" /></main>`;
+  }
   if (loading) return html`<main class="bare"><${Loading} /></main>`;
   if (!me) return html`<main class="bare"><${SignInPage} /></main>`;
   /** @param {MouseEvent} event */
@@ -196,6 +231,7 @@ function App() {
       <${Navigation} path=${path} me=${me} />
       <div class="row"><${Account} me=${me} /><${Button} onClick=${() => signOut()}>Sign out<//></div>
     </header>
+    <${Away} />
     <main id="main" tabindex="-1"><${Current} path=${path} /></main>`;
 }
 

@@ -1,5 +1,6 @@
 /** Lines, steps and stacks over time, drawn by uPlot (loaded with the first chart), and as a table. */
 
+import { planeBack } from "./api.js";
 import { duration, number, when } from "./format.js";
 import { Empty, html, useEffect, useLayoutEffect, useMemo, useRef, useState } from "./components.js";
 
@@ -30,7 +31,6 @@ export function Chart({ title, times, series, unit = "", height = 200, step = fa
   const box = useRef(/** @type {HTMLDivElement | null} */ (null));
   const plot = useRef(/** @type {any} */ (null));
   const [at, setAt] = useState(/** @type {number | null} */ (null));
-  const [failed, setFailed] = useState(false);
   const theme = useTheme();
   const axis = x || (times.length && times[0] > EPOCH ? "date" : "span");
   const data = useMemo(() => [times, ...stacked(series)], [times, series]);
@@ -45,7 +45,7 @@ export function Chart({ title, times, series, unit = "", height = 200, step = fa
     let gone = false;
     /** @type {ResizeObserver | null} */
     let look = null;
-    import("uplot").then(({ default: uPlot }) => {
+    plotter().then((uPlot) => {
       if (gone) return;
       const size = { width: Math.max(element.clientWidth, 100), height };
       const made = options(uPlot, { series, axis, step, ...size }, element, setAt);
@@ -56,7 +56,7 @@ export function Chart({ title, times, series, unit = "", height = 200, step = fa
         if (width !== drawn.width) drawn.setSize({ width, height });
       });
       look.observe(element);
-    }, () => setFailed(true));
+    });
     return () => {
       gone = true;
       look?.disconnect();
@@ -70,7 +70,6 @@ export function Chart({ title, times, series, unit = "", height = 200, step = fa
   }, [data]);
 
   if (empty) return html`<${Empty}>Nothing to draw yet.<//>`;
-  if (failed) return html`<${Empty}>The chart could not be loaded.<//>`;
   const shown = at !== null && at < times.length ? at : null;
   const time = shown === null ? unit : moment(times[shown], axis);
   return html`<figure class="chart">
@@ -129,6 +128,20 @@ function stacked(series) {
   });
 }
 
+/**
+ * uPlot, which is asked for under another address if it could not be loaded: a browser does not ask twice for a
+ * module that it did not get.
+ */
+async function plotter() {
+  for (let tries = 0; ; tries += 1) {
+    try {
+      return (await import(tries ? `/page/vendor/uPlot.esm.js?again=${tries}` : "uplot")).default;
+    } catch {
+      await planeBack();
+    }
+  }
+}
+
 // --- uPlot ---------------------------------------------------------------------------------------------
 
 /** @param {string | undefined} colour */
@@ -184,14 +197,14 @@ function options(uPlot, { series, axis, step, width, height }, element, onCursor
     width,
     height,
     legend: { show: false },
-    padding: [8, 8, 0, 0],
+    padding: [8, axis === "date" ? 28 : 8, 0, 0], // half of the last label, such as 14:05:30
     cursor: { y: false, drag: { x: false, y: false }, points: { size: 6 } },
     scales: {
       x: { time: axis === "date" },
       y: { range },
     },
     axes: [
-      { ...side, grid: { show: false }, size: 28, values: axis === "date" ? DATES : spans },
+      { ...side, grid: { show: false }, size: labelHeight, values: axis === "date" ? DATES : spans },
       { ...side, size: 44, values: numbers },
     ],
     series: [
@@ -209,6 +222,11 @@ function options(uPlot, { series, axis, step, width, height }, element, onCursor
     bands,
     hooks: { setCursor: [(/** @type {any} */ drawn) => onCursor(drawn.cursor.idx ?? null)] },
   };
+}
+
+/** A label may have its date on a second line. @param {any} _ @param {string[] | null} labels */
+function labelHeight(_, labels) {
+  return labels?.some((label) => label?.includes("\n")) ? 44 : 28;
 }
 
 // Hours and minutes as a clock on the wall shows them, days with their month.

@@ -7,6 +7,8 @@
 import { cloneElement, h, toChildArray } from "preact";
 import { useCallback, useEffect, useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
 import htm from "htm";
+import { onceBack } from "./api.js";
+import { tenantColour } from "./colours.js";
 import { planeNow } from "./session.js";
 
 /** @typedef {import("preact").ComponentChildren} Children */
@@ -299,30 +301,6 @@ export function Loading({ what = "Loading" }) {
 
 // --- tenants -------------------------------------------------------------------------------------------
 
-const COLOURS = 12;
-const DISTINCT = 8; // colours that are easy to tell apart; the others are used when these are taken
-/** @type {Map<string, number>} */
-const colours = new Map();
-
-/**
- * The colour of a tenant, as a class "t0".."t11". By a hash of the name; the next colour if another name of this
- * tab already has that colour, so that a few tenants always differ.
- * @param {string} name
- */
-export function tenantColour(name) {
-  const known = colours.get(name);
-  if (known !== undefined) return `t${known}`;
-  let at = 0;
-  for (const letter of name) at = (at * 31 + letter.charCodeAt(0)) % 9973;
-  at %= DISTINCT;
-  const taken = new Set(colours.values());
-  for (let tries = 1; tries <= COLOURS && taken.has(at); tries += 1) {
-    at = tries < DISTINCT ? (at + 3) % DISTINCT : tries % COLOURS;
-  }
-  colours.set(name, at);
-  return `t${at}`;
-}
-
 /** A tenant's name with its colour beside it. @param {{name: string}} props */
 export function Tenant({ name }) {
   const swatch = html`<span class=${`swatch ${tenantColour(name)}`} aria-hidden="true"></span>`;
@@ -368,7 +346,8 @@ export function Dialog({ title, onClose, children }) {
 
 /**
  * The result of `load`, loaded again whenever `deps` change or `again()` is called. The old value stays until
- * the new one arrives; an answer that was overtaken by a later request is dropped.
+ * the new one arrives; an answer that was overtaken by a later request is dropped. A request that the plane did
+ * not answer is sent again once it answers.
  * @template T
  * @param {() => Promise<T>} load
  * @param {unknown[]} deps
@@ -389,6 +368,7 @@ export function useLoaded(load, deps) {
     } catch (thrown) {
       const error = thrown instanceof Error ? thrown : new Error(String(thrown));
       if (mine === turn.current) setResult((old) => ({ ...old, error, loading: false }));
+      onceBack(error, () => mine === turn.current && again());
     }
   }, []);
   useEffect(() => {

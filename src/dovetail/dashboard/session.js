@@ -4,7 +4,8 @@
  */
 
 import { useEffect, useState } from "preact/hooks";
-import { get, Problem, setToken } from "./api.js";
+import { get, planeBack, Problem, setToken, unanswered } from "./api.js";
+import { forgetTenants, learnTenants } from "./colours.js";
 
 const KEY = "dovetail.token";
 const ROLES = ["viewer", "user", "admin"];
@@ -14,6 +15,7 @@ const ROLES = ["viewer", "user", "admin"];
  * @property {string} user
  * @property {string | null} tenant
  * @property {"viewer" | "user" | "admin"} role
+ * @property {string[]} tenants that the user sees
  * @property {{name: string, expires_at: string | null}} token
  * @property {string} version
  * @property {string} now
@@ -27,7 +29,7 @@ const ROLES = ["viewer", "user", "admin"];
 /**
  * @typedef {object} Session
  * @property {Me | null} me null while no user is signed in
- * @property {boolean} loading a kept token is being tried
+ * @property {boolean} loading a kept token is being tried, or will be once the plane answers
  * @property {string} problem why there is no `me`, in one line; "" if there is nothing to say
  */
 
@@ -64,6 +66,7 @@ export async function signIn(token, keep = false) {
     setToken("");
     throw error;
   }
+  learnTenants(me.tenants);
   clock = { plane: Date.parse(me.now), wall: (asked + Date.now()) / 2, scale: me.scale || 1 };
   // What is kept on the device is left to other tabs, unless this one replaces it.
   if (keep) localStorage.setItem(KEY, token);
@@ -76,6 +79,7 @@ export async function signIn(token, keep = false) {
 /** @param {string} [problem] */
 export function signOut(problem = "") {
   setToken("");
+  forgetTenants();
   sessionStorage.clear(); // drafts too: the next user of this tab may be another person
   localStorage.removeItem(KEY);
   become({ me: null, loading: false, problem });
@@ -86,24 +90,36 @@ addEventListener("storage", ({ key }) => {
   if (gone && session.me) signOut("You signed out in another tab.");
 });
 
+let tries = 0; // of `resume`: of several, the last one counts
+
 /** Sign in with the token of the address or the one that was kept; for app.js, once. */
 export async function resume() {
+  const mine = (tries += 1);
   const said = /^#token=([^&]+)/.exec(location.hash);
   if (said) history.replaceState(null, "", location.pathname + location.search + "#/cluster");
   const kept = localStorage.getItem(KEY);
   const token = said ? said[1] : sessionStorage.getItem(KEY) || kept; // tokens need no escapes
   if (!token) return become({ me: null, loading: false, problem: "" });
   become({ me: null, loading: true, problem: "" });
-  try {
-    await signIn(token, !said && token === kept);
-  } catch (error) {
-    const status = error instanceof Problem ? error.status : 0;
-    if (status === 401) {
-      for (const store of [sessionStorage, localStorage]) {
-        if (store.getItem(KEY) === token) store.removeItem(KEY);
+  for (;;) {
+    try {
+      await signIn(token, !said && token === kept);
+      return;
+    } catch (error) {
+      const problem = error instanceof Error ? error.message : String(error);
+      if (unanswered(error)) {
+        if (mine === tries) become({ me: null, loading: true, problem });
+        await planeBack();
+        if (mine !== tries) return;
+        continue;
       }
+      if (error instanceof Problem && error.status === 401) {
+        for (const store of [sessionStorage, localStorage]) {
+          if (store.getItem(KEY) === token) store.removeItem(KEY);
+        }
+      }
+      return become({ me: null, loading: false, problem });
     }
-    become({ me: null, loading: false, problem: error instanceof Error ? error.message : String(error) });
   }
 }
 

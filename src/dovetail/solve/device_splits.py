@@ -80,6 +80,20 @@ class Splits:
             ends, key=lambda s: (1 - weight) * s.total / largest.total + weight * s.least / fairest.least
         )
 
+    def above(self, floor: float) -> Split:
+        """The largest total with a least of at least `floor`; of those, the one with the largest least.
+
+        A floor that no split reaches gives the fairest split.
+        """
+        largest, fairest = self._extremes()
+        if floor <= largest.least:
+            return largest
+        if floor >= fairest.least * (1.0 - SLACK):
+            return fairest
+        most = self._solved(1.0, 0.0, least=floor)
+        found = self._solved(0.0, 1.0, total=most.total * (1.0 - SLACK)) if most.total else most
+        return max(found, most, key=lambda split: split.least)
+
     def _extremes(self) -> tuple[Split, Split]:
         if self._best is None:
             most = self._solved(1.0, 0.0)

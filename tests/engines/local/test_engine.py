@@ -14,8 +14,10 @@ import pytest
 from tests.engines.conftest import Bench, bash, belonging_to, eventually
 
 from dovetail.engines.contract import Engine, Launch, NodeShare
+from dovetail.engines.local import process_start
 from dovetail.engines.local.engine import LocalEngine
 from dovetail.engines.local.environment import environment_of
+from dovetail.engines.local.json_files import write_json
 from dovetail.model.errors import InputError
 from dovetail.model.units import SECOND
 
@@ -306,9 +308,24 @@ def test_an_order_to_stop_before_the_start(bench: Bench) -> None:
     assert (folder / "stop.json").exists()
     end = bench.run(bash("echo ran", epoch=2))
     assert (end.code, end.cause) == (143, "stopped")
-    assert end.detail == "told to stop before it was started (cancelled)"
+    assert end.detail == "told to stop before its command ran (cancelled)"
     assert bench.log("j", 2) == ""
     assert not (folder / "started.json").exists()
+
+
+def test_processes_that_were_let_go_have_started(bench: Bench) -> None:
+    """An order that comes while the last process of a gang executes its command finds a job that runs."""
+    bench.run(bash("echo ran"))  # for its folder, and a term
+    term, folder = bench.engine.newest_term(), str(bench.folder())
+    write_json(folder, "stop.json", {"why": "preempted", "grace": SECOND, "at": 1, "term": term})
+    reading, writing = os.pipe()  # of a process that has not executed its command yet
+    try:
+        with pytest.raises(process_start.StoppedBeforeStart, match="preempted"):
+            process_start._await(folder, term, {reading: 1}, process_start.READY)
+        process_start._await(folder, term, {reading: 1}, b"")
+    finally:
+        os.close(reading)
+        os.close(writing)
 
 
 def test_an_order_to_stop_is_found_without_a_signal(bench: Bench) -> None:

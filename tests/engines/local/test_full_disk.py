@@ -67,7 +67,7 @@ def test_a_start_waits_for_space(small: Bench) -> None:
     assert small.engine.poll() == []
     assert small.engine.known() == {("j", 1), ("k", 1)}
     small.engine.stop("k", 1, "cancelled", 0)
-    assert small.end("k")[:3] == (143, "stopped", "told to stop before it was started (cancelled)")
+    assert small.end("k")[:3] == (143, "stopped", "told to stop before its command ran (cancelled)")
     file.unlink()
     assert small.end().code == 0
     assert small.log() == "ran\n"

@@ -8,7 +8,7 @@ from fastapi import APIRouter, Query, Request
 from fastapi.responses import Response
 
 from dovetail import __version__
-from dovetail.control.api.auth import Auditing, Managing, Public, Viewing, document
+from dovetail.control.api.auth import Auditing, Call, Managing, Public, Viewing, document
 from dovetail.control.api.documents import (
     Health,
     MadeToken,
@@ -28,6 +28,7 @@ from dovetail.control.tokens import Caller
 router = APIRouter(tags=["plane"])
 tokens = APIRouter(tags=["tokens"])
 
+MOST_TENANTS = 1_000
 _in_trouble = {**problems(), 503: {**problems()[503], "model": Health}}
 
 
@@ -82,6 +83,7 @@ def get_me(call: Viewing) -> Response:
             "user": caller.user,
             "tenant": caller.tenant,
             "role": caller.role,
+            "tenants": _tenants(call),
             "token": {"name": name, "expires_at": iso(expires_at)},
             "version": __version__,
             "now": iso(plane.clock.now()),
@@ -92,6 +94,12 @@ def get_me(call: Viewing) -> Response:
             "nodes": len(plane.cluster.nodes),
         }
     )
+
+
+def _tenants(call: Call) -> list[str]:
+    if not call.caller.admin:
+        return [call.caller.tenant] if call.caller.tenant else []
+    return sorted(call.plane.store.known_tenants() | call.plane.cluster.tenants.keys())[:MOST_TENANTS]
 
 
 @router.get("/journal", operation_id="read_journal", summary="What was decided, step by step",

@@ -8,7 +8,7 @@ import json
 from collections.abc import Mapping
 from typing import Annotated, Literal
 
-from fastapi import APIRouter, Header, Path, Query
+from fastapi import APIRouter, Depends, Header, Path, Query
 from fastapi.responses import Response
 
 from dovetail.control import commands, questions
@@ -17,6 +17,7 @@ from dovetail.control.api.documents import (
     NAME,
     Drain,
     GpuPage,
+    HistoryTotal,
     JobPage,
     Node,
     NodePage,
@@ -230,23 +231,17 @@ def delete_tenant(call: Managing, name: TenantName) -> Response:
 # --- what was -----------------------------------------------------------------------------------------
 
 
-@router.get("/history", operation_id="list_history", summary="Jobs that have ended, the last one first",
-            response_model=JobPage, responses=problems())  # fmt: skip
-def list_history(
-    call: Viewing,
+def _ended(
     *,
     since: Since = None,
     until: Since = None,
     state: States = None,
-    mine: bool = False,
     user: Word = None,
     tenant: Word = None,
     name: Word = None,
     array: Word = None,
-    limit: Limit = 100,
-    cursor: Cursor = None,
-) -> Response:
-    wanted = Filter(
+) -> Filter:
+    return Filter(
         states=tuple(state.split(",")) if state else (),
         user=user,
         tenant=tenant,
@@ -255,7 +250,24 @@ def list_history(
         since=micros_of(since),
         until=micros_of(until),
     )
+
+
+Ended = Annotated[Filter, Depends(_ended)]
+
+
+@router.get("/history", operation_id="list_history", summary="Jobs that have ended, the last one first",
+            response_model=JobPage, responses=problems())  # fmt: skip
+def list_history(
+    call: Viewing, wanted: Ended, *, mine: bool = False, limit: Limit = 100, cursor: Cursor = None
+) -> Response:
     return document(call.lists.history(call.caller, own(call, wanted, mine), cursor, limit).document())
+
+
+@router.get("/history/total", operation_id="sum_history", summary="Jobs that have ended, all summed up",
+            response_model=HistoryTotal, responses=problems())  # fmt: skip
+def sum_history(call: Studying, wanted: Ended, *, mine: bool = False) -> Response:
+    """Of the jobs that `/history` lists, page after page."""
+    return document(call.lists.ended(call.caller, own(call, wanted, mine)))
 
 
 @router.get(

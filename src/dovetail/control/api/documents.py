@@ -324,6 +324,12 @@ class UsageTotal(Document):
     cost: Cost
 
 
+class HistoryTotal(Document):
+    jobs: int
+    gpu_seconds: float = Field(description="GPUs held times seconds, over all attempts of these jobs.")
+    lost_gpu_seconds: float
+
+
 ReportKey = Literal["tenant", "user", "type", "day", "month", "model"]
 
 
@@ -453,6 +459,7 @@ class Me(Document):
     user: str
     tenant: str
     role: Role
+    tenants: list[str] = Field(description="Those that the token sees, the first thousand by name.")
     token: OwnToken
     version: str
     now: Moment = Field(description="The plane's time; with a scale above 1 it runs faster than the wall's.")

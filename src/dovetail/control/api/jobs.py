@@ -39,6 +39,8 @@ from dovetail.control.arrays import expand_array
 from dovetail.control.clock import iso
 from dovetail.control.forecast import Window, end_of_waiting
 from dovetail.control.job_document import Json, job_document
+from dovetail.control.job_program import NOTHING as NO_PROGRAM
+from dovetail.control.job_program import program_document
 from dovetail.control.lists import Filter
 from dovetail.control.problems import RequestError
 from dovetail.control.request import JobRequest, parse_request
@@ -209,12 +211,12 @@ def _say_why(call: Call, jobs: Sequence[Json]) -> None:
 
 
 def own(call: Call, wanted: Filter, mine: bool) -> Filter:
-    """The filter, for one's own jobs only if so wanted."""
+    """The filter, for one's own jobs only if so wanted: those of the user, in every tenant the token sees."""
     if not mine:
         return wanted
-    if wanted.user not in (None, call.caller.user) or wanted.tenant not in (None, call.caller.tenant):
-        raise invalid("query/mine", "mine and another user or tenant; leave one out")
-    return replace(wanted, user=call.caller.user, tenant=call.caller.tenant)
+    if wanted.user not in (None, call.caller.user):
+        raise invalid("query/mine", "mine and another user; leave one out")
+    return replace(wanted, user=call.caller.user)
 
 
 @router.post(
@@ -255,7 +257,7 @@ def _shown(call: Call, id: str) -> Json:
     row = call.lookup.job(call.caller, id) if _plausible(id) else None
     if row is None:
         return _array(call, id)
-    found = job_document(row, call.plane.clock.now(), whole=True)
+    found = job_document(row, call.plane.clock.now(), whole=True) | _program(call, row.request)
     if row.epoch:
         files = call.plane.engine.logs(row.id, row.epoch)
         found["output"] = str(files[0]) if files else None
@@ -268,7 +270,12 @@ def _array(call: Call, id: str) -> Json:
     found = call.lookup.array(call.caller, id) if _plausible(id) else None
     if found is None:
         raise not_found("job has the id", id)
-    return found
+    return found | _program(call, id)
+
+
+def _program(call: Call, request: str) -> Json:
+    stored = call.plane.store.requests([request]).get(request)
+    return NO_PROGRAM if stored is None else program_document(stored.body)
 
 
 @router.get("/arrays/{id}", operation_id="get_array", summary="The summary of an array",

@@ -169,6 +169,17 @@ class FrontierPoint(Document):
     shares: list[list[float]] = Field(description="GPUs that each job holds, by type.")
 
 
+class FloorPoint(Document):
+    """The largest total in which no job has less than the floor."""
+
+    floor: float
+    total: float
+    least: float
+    throughput: list[float]
+    normalised: list[float]
+    shares: list[list[float]] = Field(description="GPUs that each job holds, by type.")
+
+
 class FrontierEnd(Document):
     total: float
     least: float
@@ -178,6 +189,7 @@ class FrontierLine(Document):
     """A weight w asks for the most of (1-w) x total / most total + w x least / largest least."""
 
     points: list[FrontierPoint] = Field(description="By weight, the smallest first.")
+    floors: list[FloorPoint] = Field(description="By floor, the smallest first.")
     most: FrontierEnd
     fairest: FrontierEnd
     equal_share: list[float]
@@ -363,7 +375,10 @@ def lab_throughput(call: Learning, lab: AtLab) -> Response:
     openapi_extra=body(questions.Frontier),
 )
 def lab_frontier(call: Learning, lab: AtLab) -> Response:
-    """For each weight of fairness the best split of the GPUs; a job may hold a mix of types."""
+    """For each weight of fairness, or floor of the worst-off job, the best split of the GPUs.
+
+    A job may hold a mix of types.
+    """
     return _worked_out(lab, call, "frontier", questions.Frontier, USUAL)
 
 

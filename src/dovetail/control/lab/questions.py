@@ -196,9 +196,13 @@ class Frontier(Split):
 
     weights: list[Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]] = Field(
         default=[0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0],
-        min_length=1,
         max_length=51,
         description="Of fairness; the rest is that of throughput.",
+    )
+    floors: list[Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]] = Field(
+        default=[],
+        max_length=51,
+        description="Of the worst-off job: 0 is what it has with the largest total, 1 the most it can have.",
     )
 
 

@@ -55,14 +55,17 @@ def shared(asked: Throughput) -> Json:
 
 
 def frontier(asked: Frontier) -> Json:
-    """For each weight the split that is best for it, and the different ones among them."""
+    """For each weight, and for each floor of the worst-off job, the split that is best for it."""
     speed, size, capacity = _arrays(asked)
     scale = _equal_share(speed, size, capacity)
     splits = Splits(speed, capacity, scale, size if asked.sizes == "fixed" else None)
     points = [_point(weight, splits.between(weight), scale) for weight in sorted(asked.weights)]
     largest, fairest = splits.largest(), splits.fairest()
+    reachable = fairest.least - largest.least
+    levels = [largest.least + level * reachable for level in sorted(asked.floors)]
     return {
         "points": points,
+        "floors": [{"floor": _plain(level)} | _figures(splits.above(level), scale) for level in levels],
         "most": {"total": _plain(largest.total), "least": _plain(largest.least)},
         "fairest": {"total": _plain(fairest.total), "least": _plain(fairest.least)},
         "equal_share": _plain(scale),
@@ -131,8 +134,11 @@ def _by_hand(asked: Throughput, speed: Matrix, size: Vector, scale: Vector) -> J
 
 
 def _point(weight: float, found: Found, scale: Vector) -> Json:
+    return {"weight": weight} | _figures(found, scale)
+
+
+def _figures(found: Found, scale: Vector) -> Json:
     return {
-        "weight": weight,
         "total": _plain(found.total),
         "least": _plain(found.least),
         "throughput": _plain(found.reach),

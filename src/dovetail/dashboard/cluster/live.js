@@ -4,6 +4,7 @@
  */
 
 import { stream } from "../api.js";
+import { learnTenants } from "../colours.js";
 import { useEffect, useState } from "../components.js";
 
 const WHOLE = 1000;
@@ -80,6 +81,7 @@ export function clusterOf(said) {
   const { types, tenants } = said;
   /** @type {any[]} */
   const rows = said.nodes;
+  learnTenants(tenants);
   return { ...said, nodes: rows.map((row, at) => nodeOf(row, at, types, tenants)) };
 }
 
@@ -87,6 +89,7 @@ export function clusterOf(said) {
 export function changed(old, said) {
   const { nodes: rows, tenants: more, ...figures } = said;
   const tenants = more?.length ? [...old.tenants, ...more] : old.tenants;
+  if (more?.length) learnTenants(more);
   const touched = Object.entries(rows || {});
   const nodes = touched.length ? [...old.nodes] : old.nodes;
   for (const [at, row] of touched) nodes[Number(at)] = nodeOf(row, Number(at), old.types, tenants);

@@ -5,7 +5,8 @@
  */
 
 import { number, percent } from "../format.js";
-import { Empty, html, tenantColour, useEffect, useMemo, useRef, useState } from "../components.js";
+import { tenantColour } from "../colours.js";
+import { Empty, html, useEffect, useMemo, useRef, useState } from "../components.js";
 import { STATES, usedOf } from "./live.js";
 
 /** @typedef {import("./live.js").Node} Node */

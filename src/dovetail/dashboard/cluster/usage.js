@@ -1,10 +1,12 @@
 /** Use and queue over time, and fair share against use. They show the past, so they are refreshed slowly. */
 
-import { get, paced } from "../api.js";
+import { get, onceBack, paced } from "../api.js";
+import { choose, useRoute } from "../app.js";
 import { Chart } from "../chart.js";
+import { learnTenants, tenantColour, typeColours } from "../colours.js";
 import { number } from "../format.js";
 import {
-  Button, Card, Empty, html, Loading, Note, Select, Tenant, tenantColour, useEffect, useMemo, useState,
+  Button, Card, Empty, html, Loading, Note, Select, Tenant, useEffect, useMemo, useRef, useState,
 } from "../components.js";
 import { planeNow } from "../session.js";
 
@@ -13,6 +15,7 @@ const SHARES_EVERY = 5_000; // least ms between requests for the shares
 const POINTS = 120;
 /** @type {[string, string][]} */
 const RANGES = [["3600", "1 hour"], ["86400", "24 hours"], ["604800", "7 days"], ["2592000", "30 days"]];
+const OTHERS = "all others"; // the plane's name for what is too much to show by itself
 /** @type {[string, string][]} */
 const GROUPS = [["tenant", "Tenant"], ["type", "GPU type"]];
 
@@ -35,17 +38,25 @@ const GROUPS = [["tenant", "Tenant"], ["type", "GPU type"]];
  * @property {number} pending
  */
 
-/** Both charts, from one answer. */
+/** The choice in the address, or the first one. @param {[string, string][]} among @param {string | null} said */
+function chosen(among, said) {
+  return among.find(([value]) => value === said)?.[0] ?? among[0][0];
+}
+
+/** Both charts, from one answer. What they show is in the address. */
 export function History() {
-  const [range, setRange] = useState("3600");
-  const [by, setBy] = useState("tenant");
+  const { query } = useRoute();
+  const [range, by] = [chosen(RANGES, query.get("last")), chosen(GROUPS, query.get("by"))];
+  /** @param {string} name @param {[string, string][]} among */
+  const set = (name, among) => (/** @type {string} */ value) =>
+    choose({ [name]: value === among[0][0] ? "" : value });
   const { usage, problem, busy, again } = useUsage(Number(range), by);
   const actions = html`<div class="toolbar">
-    <${Select} label="By" value=${by} options=${GROUPS} onChange=${setBy} />
-    <${Select} label="Last" value=${range} options=${RANGES} onChange=${setRange} />
+    <${Select} label="By" value=${by} options=${GROUPS} onChange=${set("by", GROUPS)} />
+    <${Select} label="Last" value=${range} options=${RANGES} onChange=${set("last", RANGES)} />
     <${Button} onClick=${again} disabled=${busy}>Refresh<//>
   </div>`;
-  const charts = useMemo(() => usage && drawn(usage, by), [usage]);
+  const charts = useMemo(() => usage && drawn(usage.value, usage.by), [usage]);
   const times = charts?.times;
   return html`<${Card} title="GPUs in use" actions=${actions}>
       ${problem && html`<${Note} kind="error">${problem}<//>`}
@@ -61,7 +72,7 @@ export function History() {
 
 /** @param {number} seconds @param {string} by */
 function useUsage(seconds, by) {
-  /** @typedef {{usage: Usage | null, problem: string, busy: boolean}} Result */
+  /** @typedef {{usage: {value: Usage, by: string} | null, problem: string, busy: boolean}} Result */
   const [result, setResult] = useState(/** @type {Result} */ ({ usage: null, problem: "", busy: true }));
   const [turn, setTurn] = useState(0);
   useEffect(() => {
@@ -69,11 +80,12 @@ function useUsage(seconds, by) {
     const load = async () => {
       const since = new Date(planeNow() - 1000 * seconds).toISOString();
       try {
-        const usage = await get("/usage", { since, by, points: POINTS });
-        if (!gone) setResult({ usage, problem: "", busy: false });
+        const value = await get("/usage", { since, by, points: POINTS });
+        if (!gone) setResult({ usage: { value, by }, problem: "", busy: false });
       } catch (error) {
         const problem = error instanceof Error ? error.message : String(error);
         if (!gone) setResult((old) => ({ ...old, problem, busy: false }));
+        onceBack(error, () => !gone && load());
       }
     };
     setResult((old) => ({ ...old, busy: true }));
@@ -92,11 +104,14 @@ function useUsage(seconds, by) {
 function drawn(usage, by) {
   const first = Date.parse(usage.since) / 1000;
   const times = [...usage.waiting, 0].map((_, at) => first + at * usage.step); // the last bin has an end too
-  const series = usage.series.map(({ name, used }, at) => ({
+  const names = usage.series.map(({ name }) => name).filter((name) => name !== OTHERS);
+  const types = by === "type" ? typeColours(names) : null;
+  if (!types) learnTenants(names);
+  const series = usage.series.map(({ name, used }) => ({
     label: name,
     values: ended(used),
     stacked: true,
-    colour: by === "type" ? `t${(5 * at) % 12}` : name === "all others" ? "--muted" : tenantColour(name),
+    colour: name === OTHERS ? "--muted" : types ? types.get(name) : tenantColour(name),
   }));
   const all = times.map(() => usage.capacity);
   const capacity = { label: "all GPUs", values: all, colour: "--muted", dashed: true };
@@ -124,16 +139,21 @@ function ended(values) {
 export function FairShares({ news }) {
   const [shares, setShares] = useState(/** @type {{items: Share[], total: {gpus: number}} | null} */ (null));
   const [problem, setProblem] = useState("");
+  const gone = useRef(false);
   const load = useMemo(() => paced(async () => {
     try {
       setShares(await get("/shares"));
       setProblem("");
     } catch (error) {
       setProblem(error instanceof Error ? error.message : String(error));
+      onceBack(error, () => !gone.current && load());
     }
   }, SHARES_EVERY), []);
   useEffect(() => load(), [news]);
-  useEffect(() => load.cancel, []);
+  useEffect(() => () => {
+    gone.current = true;
+    load.cancel();
+  }, []);
   return html`<${Card} title="Fair share and use">
     ${problem && html`<${Note} kind="error">${problem}<//>`}
     ${shares ? html`<${Bars} shares=${shares} />` : !problem && html`<${Loading} />`}
@@ -143,6 +163,7 @@ export function FairShares({ news }) {
 /** @param {{shares: {items: Share[], total: {gpus: number}}}} props */
 function Bars({ shares }) {
   const { items, total } = shares;
+  learnTenants(items.map((item) => item.tenant));
   if (!items.length) return html`<${Empty}>There are no tenants yet.<//>`;
   const quota = (/** @type {Share} */ item) => Math.min(item.quota || 0, total.gpus);
   const most = Math.max(1, ...items.map((item) => Math.max(item.used, item.fair || 0, quota(item))));

@@ -2,7 +2,9 @@
 // change event of /watch marks the page with that job, or the first page if none has it; marked pages are loaded
 // again, one a second. Jobs that did not change stay the same object, so that they are not drawn again.
 
-import { get, Problem, stream } from "../api.js";
+import { get, onceBack, Problem, stream } from "../api.js";
+import { planeNow } from "../session.js";
+import { onDevices } from "./resources.js";
 import { throttle } from "./throttle.js";
 
 /** @typedef {import("./resources.js").Job} Job */
@@ -25,10 +27,28 @@ import { throttle } from "./throttle.js";
  * @property {Error | null} error of the last request
  */
 
-// Figures that grow while a job waits or runs; no row shows them until the job has ended.
+// Figures that grow while a job waits or runs: a row is not read again for them, but adds the time that has passed.
 const MOVING = new Set(["waited", "took", "gpu_seconds"]);
 const AT_ONCE = 100;
 const RETRY = 5_000; // ms after a request that the plane could not answer
+
+/** When a job of a list was read, by the plane's clock in ms. @type {WeakMap<Job, number>} */
+const readAt = new WeakMap();
+
+/** Seconds since a job was read. @param {Job} job @param {number} now ms */
+function age(job, now) {
+  return Math.max(0, (now - (readAt.get(job) ?? now)) / 1000);
+}
+
+/** The plane's figure of how long it ran, and the time since. @param {Job} job @param {number} now ms */
+export function tookSoFar(job, now) {
+  return job.took + (onDevices(job) ? age(job, now) : 0);
+}
+
+/** The plane's figure of how long it waited, and the time since. @param {Job} job @param {number} now ms */
+export function waitedSoFar(job, now) {
+  return job.waited + (job.waiting_since ? age(job, now) : 0);
+}
 
 /**
  * @param {Record<string, string | boolean | null>} filter what GET /jobs is asked with
@@ -57,6 +77,7 @@ export function liveList(filter, tell, { every, job = "", changed } = {}) {
     const before = known.get(job.id);
     if (before?.text === text) return before.job;
     known.set(job.id, { text, job });
+    readAt.set(job, planeNow());
     return job;
   }
 
@@ -98,6 +119,7 @@ export function liveList(filter, tell, { every, job = "", changed } = {}) {
       segment.marked = true;
       window.clearTimeout(retry);
       retry = window.setTimeout(() => requests.ask("list", load), RETRY);
+      onceBack(problem, () => !closed && requests.ask("list", load));
     }
     segment.asked = true;
     show();

@@ -33,6 +33,11 @@ export function waits(job) {
   return job.state === "pending" || job.state === "held";
 }
 
+/** Whether it holds devices. @param {{state: string}} job */
+export function onDevices(job) {
+  return job.state === "running" || job.state === "stopping";
+}
+
 /** @param {number} count @param {string} word @param {string} [many] */
 export function counted(count, word, many = `${word}s`) {
   return `${number(count)} ${count === 1 ? word : many}`;

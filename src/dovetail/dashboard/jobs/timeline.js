@@ -96,12 +96,17 @@ export function Attempts({ attempts, now }) {
     { title: "Attempt", cell: (one) => String(one.attempt) },
     { title: "Where", cell: devices },
     { title: "Started", cell: (one) => when(one.started_at) },
-    { title: "Ran", numeric: true, cell: (one) => between(one.started_at, one.ended_at, now) },
+    { title: "Took", numeric: true, cell: (one) => took(one, now) },
     { title: "End", cell: end },
   ];
   return html`
     <${Table} caption="Starts of this job, the last one first" rows=${attempts} columns=${columns}
       rowKey=${(/** @type {Attempt} */ one) => one.attempt} />`;
+}
+
+/** @param {Attempt} attempt @param {number} now ms */
+function took(attempt, now) {
+  return attempt.ended_at ? duration(attempt.took) : between(attempt.started_at, null, now);
 }
 
 /** How the attempt ended. @param {Attempt} attempt */

@@ -71,22 +71,25 @@ export function Assignment() {
     about="Put every job on a type of GPU: drag it, pick it up with a click and click where it should go,
       or choose from its list. The score is the sum of all speeds. Can you find the optimum?
       The fastest job does not always need the fastest GPU."
+    setup=${setup} onTry=${change}
     trials=${[
       {
         label: "Round robin",
         notice:
           "A on K80, B on P100, C on V100: 135 of 185. Which job gains most on the V100?",
-        set: () => change({ ...THREE, put: inTurn(THREE) }),
+        setup: { ...THREE, put: inTurn(THREE) },
       },
       {
         label: "Two jobs",
         notice: "One K80, one V100: 130 or 80, depending on the assignment.",
-        set: () => change(fresh(TWO)),
+        setup: fresh(TWO),
+        about: ["types", "jobs"],
       },
       {
         label: "A random problem",
         notice: "Four jobs and four GPUs, with random speeds.",
-        set: () => change(fresh(riddle())),
+        setup: () => fresh(riddle()),
+        about: ["types", "jobs"],
       },
     ]}
   >

@@ -148,10 +148,11 @@ export function Compare() {
     about="The same jobs, once under each policy. No policy is best at everything: look for the policy
       that is best in the column you care about, and at its figures in the other columns. The curves show
       the share of jobs that are done within a time: further left is sooner."
-    trials=${trials((part) => {
+    setup=${setup} trials=${TRIALS}
+    onTry=${(/** @type {Partial<Setup>} */ part) => {
       eager.current = true;
       change(part);
-    })}
+    }}
   >
     <${Card} title="Jobs">
       <div class="lab-form">
@@ -192,29 +193,25 @@ export function Compare() {
   <//>`;
 }
 
-/**
- * @param {(part: Partial<Setup>) => void} change
- * @returns {import("./tool.js").Trial[]}
- */
-function trials(change) {
-  return [
-    {
-      label: "Four jobs",
-      notice:
-        "srtf has the lowest mean, priority the lowest makespan. The mean of priority is 43.5 s if a higher " +
-        "number goes first, and 34 s if a smaller number goes first.",
-      set: () => change({ ...DEFAULT }),
-    },
-    {
-      label: "A real trace",
-      notice:
-        "The first 2,000 jobs of Microsoft's Philly cluster. Under fifo half of them take days. " +
-        "Tiresias does not know how long they take; under it half of them take only minutes. " +
-        "Compare the other columns.",
-      set: () => change({ source: "philly", head: 2000, cluster: "52x8", entries: BLIND }),
-    },
-  ];
-}
+/** @type {import("./tool.js").Trial[]} */
+const TRIALS = [
+  {
+    label: "Four jobs",
+    notice:
+      "srtf has the lowest mean, priority the lowest makespan. The mean of priority is 43.5 s if a higher " +
+      "number goes first, and 34 s if a smaller number goes first.",
+    setup: DEFAULT,
+    about: ["source", "entries"], // the four jobs have a cluster of their own
+  },
+  {
+    label: "A real trace",
+    notice:
+      "The first 2,000 jobs of Microsoft's Philly cluster. Under fifo half of them take days. " +
+      "Tiresias does not know how long they take; under it half of them take only minutes. " +
+      "Compare the other columns.",
+    setup: { source: "philly", head: 2000, cluster: "52x8", entries: BLIND },
+  },
+];
 
 /**
  * @param {any} traces

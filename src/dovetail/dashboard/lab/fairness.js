@@ -1,4 +1,4 @@
-/** Fairness against throughput: a slider between the two, and what each job gets. */
+/** Fairness against throughput: a floor under the worst-off job, and what it costs in total. */
 
 import { number } from "../format.js";
 import { Card, Select, Slider, Stat, html } from "../components.js";
@@ -9,19 +9,24 @@ import { PAIR, SpeedTable, THREE, readSpeeds, writtenSpeeds } from "./speeds.js"
 import { Pending, Tool, Trouble } from "./tool.js";
 
 /** @typedef {import("./speeds.js").Speeds} Speeds */
-/** @typedef {Speeds & {weight: number, sizes: "fixed" | "flexible"}} Setup  weight: of fairness, in % */
+/** @typedef {"fixed" | "flexible"} Sizes */
+/**
+ * floor: of the worst-off job, in %: 0 is what it has with the highest total, 100 the most that it can have
+ * @typedef {Speeds & {floor: number, sizes: Sizes}} Setup
+ */
 
 const STEP = 5;
-const WEIGHTS = Array.from({ length: 100 / STEP + 1 }, (_, i) => (i * STEP) / 100);
+const FLOORS = Array.from({ length: 100 / STEP + 1 }, (_, i) => (i * STEP) / 100);
 
 /**
  * @param {URLSearchParams} query
  * @returns {Setup}
  */
 function read(query) {
-  const weight = STEP * Math.round(numberIn(query.get("weight"), 0, 0, 100) / STEP);
-  const sizes = query.get("sizes") === "flexible" ? "flexible" : "fixed";
-  return { ...readSpeeds(query, PAIR), weight, sizes };
+  const said = query.get("floor") ?? query.get("weight"); // addresses of earlier versions have a weight
+  const floor = STEP * Math.round(numberIn(said, 0, 0, 100) / STEP);
+  const sizes = query.get("sizes") === "fixed" ? "fixed" : "flexible";
+  return { ...readSpeeds(query, PAIR), floor, sizes };
 }
 
 /**
@@ -29,57 +34,67 @@ function read(query) {
  * @returns {Record<string, string>}
  */
 function write(setup) {
-  return { weight: String(setup.weight), sizes: setup.sizes, ...writtenSpeeds(setup) };
+  return { floor: String(setup.floor), sizes: setup.sizes, ...writtenSpeeds(setup) };
 }
+
+/** @type {import("./tool.js").Trial[]} */
+const TRIALS = [
+  {
+    label: "Highest total",
+    notice:
+      "A gets both V100 (160), B both K80 (100): 260 in total, but B has only 0.83 of " +
+      "its fair share.",
+    setup: { ...PAIR, sizes: "flexible", floor: 0 },
+  },
+  {
+    label: "No job below its fair share",
+    notice:
+      "B also holds a part of a V100, where A would do a little more with it. B has 1.02 of its fair share, and " +
+      "the total is 256.8: this much fairness costs 1.2 %.",
+    setup: { ...PAIR, sizes: "flexible", floor: 50 },
+  },
+  {
+    label: "Best for the worst-off job",
+    notice: "Both jobs have 1.21 of a fair share. The total is 253.6, 2.5 % below the highest.",
+    setup: { ...PAIR, sizes: "flexible", floor: 100 },
+  },
+  {
+    label: "Whole GPUs only",
+    notice:
+      "If each job needs two whole GPUs, there are only two splits to choose from, 260 and 210: every floor above 0.83 " +
+      "costs a fifth of the throughput. The fixed sizes are the cost, not fairness.",
+    setup: { ...PAIR, sizes: "fixed", floor: 50 },
+  },
+  {
+    label: "Three jobs",
+    notice: "With the highest total C would get nothing. Raise the floor: C gets more and more of the P100.",
+    setup: { ...THREE, sizes: "flexible", floor: 50 },
+  },
+];
 
 /** The tool. */
 export function Fairness() {
   const [setup, change] = useSetup("fairness", read, write);
-  const { types, jobs, weight, sizes } = setup;
+  const { types, jobs, floor, sizes } = setup;
   // All points are loaded at once, so that moving the slider sends no request.
-  const answer = useAnswer("/lab/frontier", { types, jobs, sizes, weights: WEIGHTS });
-  const point = answer.value?.points[Math.round(weight / STEP)];
+  const answer = useAnswer("/lab/frontier", { types, jobs, sizes, weights: [], floors: FLOORS });
+  const points = answer.value?.floors;
+  const point = points?.[Math.round(floor / STEP)];
+  const level = point ? `${number(point.floor)} × a fair share` : "–";
   return html`<${Tool}
     title="Fairness against throughput"
     about="All GPUs for the jobs that use them best, or equal shares for all? A job's fair share is its
-      throughput with an equal mix of all GPUs; 1 means exactly that. Move the slider and see what
-      fairness costs in total throughput, and what throughput costs the worst-off job."
-    trials=${[
-      {
-        label: "All for throughput",
-        notice:
-          "A gets both V100 (160), B both K80 (100): 260 in total, but B has only 0.83 of " +
-          "its fair share.",
-        set: () => change({ ...PAIR, sizes: "fixed", weight: 0 }),
-      },
-      {
-        label: "All for fairness",
-        notice:
-          "Each job gets one GPU of each type: 90 + 120 = 210. No job is below 1, and a fifth of the throughput is " +
-          "lost.",
-        set: () => change({ ...PAIR, sizes: "fixed", weight: 100 }),
-      },
-      {
-        label: "Sizes may vary",
-        notice:
-          "If a job may hold more or fewer GPUs than two, both get 1.21, and the total is 253.6: the fixed " +
-          "sizes were the cost, not fairness.",
-        set: () => change({ ...PAIR, sizes: "flexible", weight: 100 }),
-      },
-      {
-        label: "Three jobs",
-        notice: "More ways to share, more steps between the ends.",
-        set: () => change({ ...THREE, sizes: "flexible", weight: 50 }),
-      },
-    ]}
+      throughput with an equal mix of all GPUs; 1 means exactly that. Raise the floor below which no job may
+      fall, and see what it costs in total throughput."
+    setup=${setup} trials=${TRIALS} onTry=${change}
   >
     <${Card} title="Throughput or fairness">
       <div class="lab-form">
-        <${Slider} label="Weight of fairness" value=${weight} min=${0} max=${100} step=${STEP}
-          format=${(/** @type {number} */ v) => `${v} %`}
-          onChange=${(/** @type {number} */ value) => change({ weight: value })} />
+        <${Slider} label="No job below" value=${floor} min=${0} max=${100} step=${STEP}
+          format=${() => level}
+          onChange=${(/** @type {number} */ value) => change({ floor: value })} />
         <div class="lab-ends muted"
-          aria-hidden="true"><span>most throughput</span><span>most fair</span></div>
+          aria-hidden="true"><span>highest total</span><span>best for the worst-off job</span></div>
       </div>
       <${Trouble} error=${answer.error} />
       ${point && html`<${Figures} point=${point} most=${answer.value.most.total}
@@ -87,16 +102,15 @@ export function Fairness() {
       <${Pending} busy=${answer.loading} />
     <//>
     <div class="lab-two">
-      <${Card} title="Possible trade-offs">${point && html`<${Frontier} points=${answer.value.points}
-        point=${point} />`}<//>
-      <${Card} title="What each job gets">${point && html`<${Each} point=${point} all=${answer.value.points}
+      <${Card} title="Possible trade-offs">${point && html`<${Frontier} points=${points} point=${point} />`}<//>
+      <${Card} title="What each job gets">${point && html`<${Each} point=${point} all=${points}
         of=${/** @type {any} */ (answer.of)} />`}<//>
     </div>
     <${Card} title="Jobs and GPUs">
       <div class="lab-form">
         <${Select} label="A job holds" value=${sizes}
           options=${[["fixed", "as many GPUs as it asks for"], ["flexible", "any number of GPUs"]]}
-          onChange=${(/** @type {"fixed" | "flexible"} */ value) => change({ sizes: value })} />
+          onChange=${(/** @type {Sizes} */ value) => change({ sizes: value })} />
       </div>
       <${SpeedTable} speeds=${setup} sizes=${true} onChange=${change} />
     <//>
@@ -105,7 +119,7 @@ export function Fairness() {
 
 /**
  * @typedef {object} Point
- * @property {number} weight
+ * @property {number} floor
  * @property {number} total
  * @property {number} least
  * @property {number[]} throughput

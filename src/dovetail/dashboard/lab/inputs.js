@@ -1,6 +1,6 @@
 /** Inputs that several tools use: a number that may be half typed, and a policy with its options. */
 
-import { get } from "../api.js";
+import { get, onceBack } from "../api.js";
 import { Field, Select, html, useEffect, useState } from "../components.js";
 
 /**
@@ -79,14 +79,20 @@ export function usePolicies() {
     /** @type {{policies: Policy[] | null, error: unknown}} */ ({ policies: null, error: null }),
   );
   useEffect(() => {
-    policies ??= get("/policies").then((answer) => answer.items);
-    policies.then(
-      (known) => setState({ policies: known, error: null }),
-      (error) => {
-        policies = null;
-        setState({ policies: null, error });
-      },
-    );
+    let gone = false;
+    const load = () => {
+      policies ??= get("/policies").then((answer) => answer.items);
+      policies.then(
+        (known) => setState({ policies: known, error: null }),
+        (error) => {
+          policies = null;
+          setState({ policies: null, error });
+          onceBack(error, () => gone || load());
+        },
+      );
+    };
+    load();
+    return () => void (gone = true);
   }, []);
   return state;
 }

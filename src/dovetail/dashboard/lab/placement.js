@@ -63,39 +63,38 @@ export function Placement() {
     pattern: setup.pattern,
     links: setup.links,
   });
-  /** @param {number} compute @param {number} size @param {Partial<Setup>} [more] */
-  const set = (compute, size, more = {}) => () => change({ ...DEFAULT, compute, size, ...more });
   return html`<${Tool}
     title="Placement calculator"
     about="In each step, the GPUs of a job compute and then send each other their gradients: over NVLink
       within a node, over InfiniBand or Ethernet between nodes. Whether a job should stay on one node
       depends on its compute time and on the size of its gradients."
+    setup=${setup} onTry=${change}
     trials=${[
       {
         label: "100 ms, 1 GB",
         notice:
           "The same step takes 101.7 ms over NVLink and 200 ms over Ethernet: over Ethernet " +
           "the GPUs are idle half of the time.",
-        set: set(100, 1),
+        setup: { ...DEFAULT, compute: 100, size: 1 },
       },
       {
         label: "500 ms, 0.5 GB",
         notice:
           "Much computing, little to send: Ethernet costs a tenth. Such a job may be spread over " +
           "nodes.",
-        set: set(500, 0.5),
+        setup: { ...DEFAULT, compute: 500, size: 0.5 },
       },
       {
         label: "200 ms, 0.5 GB",
         notice: "Over Ethernet it is about a quarter slower than over NVLink: a short wait for one node is worth it.",
-        set: set(200, 0.5),
+        setup: { ...DEFAULT, compute: 200, size: 0.5 },
       },
       {
         label: "A ring of 4",
         notice:
           "A real all-reduce sends 2(n-1)/n times the gradients: 1.5 times for 4 GPUs, almost " +
           "twice for very many.",
-        set: set(100, 1, { pattern: "ring", gpus: 4 }),
+        setup: { ...DEFAULT, compute: 100, size: 1, pattern: "ring", gpus: 4 },
       },
     ]}
   >

@@ -2,7 +2,8 @@
 
 import { number } from "../format.js";
 import { Gantt } from "../gantt.js";
-import { Button, Card, Field, Select, Stat, html, useEffect, useMemo, useRef, useState } from "../components.js";
+import { Button, Card, Field, Select, Stat, html } from "../components.js";
+import { useEffect, useLayoutEffect, useMemo, useRef, useState } from "../components.js";
 import { NumberInput, PolicyChoice, readOptions, usePolicies, writtenOptions } from "./inputs.js";
 import { numberIn, plainName, share, useAnswer, useSetup } from "./setup.js";
 import { Pending, Tool, Trouble } from "./tool.js";
@@ -126,7 +127,7 @@ export function Queue() {
       which job goes first. Change the jobs, the policy or the number of GPUs: the real scheduler computes
       the schedule at once. Completion time is the time from arrival to finish. Makespan is the time from
       the first arrival to the last finish."
-    trials=${trials(change)}
+    setup=${setup} trials=${TRIALS} onTry=${change}
   >
     <div class="lab-split">
       <${Card} title="Jobs and policy">
@@ -156,47 +157,43 @@ export function Queue() {
   <//>`;
 }
 
-/**
- * @param {(part: Partial<Setup>) => void} change
- * @returns {import("./tool.js").Trial[]}
- */
-function trials(change) {
-  return [
-    {
-      label: "First come, first served",
-      notice: "Job 3 waits 26 s for jobs that arrived before it. At the end one GPU is idle for 35 s.",
-      set: () => change({ ...DEFAULT }),
-    },
-    {
-      label: "Least remaining time first",
-      notice:
-        "Job 0 is preempted as soon as the shorter job 2 arrives. The mean falls to 34 s, the " +
-        "lowest possible here.",
-      set: () => change({ ...DEFAULT, policy: "srtf" }),
-    },
-    {
-      label: "By priority",
-      notice:
-        "Jobs 0 and 3 have the highest priority and never wait. The mean is the highest of all policies, " +
-        "but the makespan is the lowest.",
-      set: () => change({ ...DEFAULT, policy: "priority" }),
-    },
-    {
-      label: "Five researchers, 8 GPUs",
-      notice:
-        "Eve's job of 15 minutes waits behind Dave's, though a GPU is free. Set discipline to skip: it " +
-        "starts at once.",
-      set: () => change({ ...DEFAULT, jobs: RESEARCHERS, gpus: 8, unit: "h" }),
-    },
-    {
-      label: "Backfilling",
-      notice:
-        "Short job B starts before H, because B ends before H could start. Long job C must wait. H still " +
-        "starts at 10 h.",
-      set: () => change({ ...DEFAULT, jobs: BLOCKED, gpus: 8, unit: "h", policy: "backfill" }),
-    },
-  ];
-}
+const { rows: _, ...FIRST } = DEFAULT; // a row for each GPU or job is a matter of the picture
+/** @type {import("./tool.js").Trial[]} */
+const TRIALS = [
+  {
+    label: "First come, first served",
+    notice: "Job 3 waits 26 s for jobs that arrived before it. At the end one GPU is idle for 35 s.",
+    setup: FIRST,
+  },
+  {
+    label: "Least remaining time first",
+    notice:
+      "Job 0 is preempted as soon as the shorter job 2 arrives. The mean falls to 34 s, the " +
+      "lowest possible here.",
+    setup: { ...FIRST, policy: "srtf" },
+  },
+  {
+    label: "By priority",
+    notice:
+      "Jobs 0 and 3 have the highest priority and never wait. The mean is the highest of all policies, " +
+      "but the makespan is the lowest.",
+    setup: { ...FIRST, policy: "priority" },
+  },
+  {
+    label: "Five researchers, 8 GPUs",
+    notice:
+      "Eve's job of 15 minutes waits behind Dave's, though a GPU is free. Set discipline to skip: it " +
+      "starts at once.",
+    setup: { ...FIRST, jobs: RESEARCHERS, gpus: 8, unit: "h" },
+  },
+  {
+    label: "Backfilling",
+    notice:
+      "Short job B starts before H, because B ends before H could start. Long job C must wait. H still " +
+      "starts at 10 h.",
+    setup: { ...FIRST, jobs: BLOCKED, gpus: 8, unit: "h", policy: "backfill" },
+  },
+];
 
 /**
  * @param {{jobs: Job[], unit: string, onChange: (jobs: Job[]) => void}} props
@@ -282,7 +279,7 @@ function another(jobs) {
 
 /**
  * @param {object} props
- * @param {{value: Answer | null, of: {cluster: string} | null, loading: boolean}} props.answer
+ * @param {{value: Answer | null, of: {cluster: string, jobs: unknown[]} | null, loading: boolean}} props.answer
  * @param {number} props.scale
  * @param {string} props.unit
  * @param {"gpus" | "jobs"} props.rows
@@ -292,7 +289,7 @@ function Outcome({ answer, scale, unit, rows, onRows }) {
   const { value, of, loading } = answer;
   const moments = useMemo(() => (value ? momentsOf(value) : [0]), [value]);
   const until = moments[moments.length - 1];
-  const player = usePlayer(until, moments);
+  const player = usePlayer(until, moments, JSON.stringify(of?.jobs));
   const picture = useMemo(() => {
     if (!value || !of) return null;
     return rows === "jobs" ? byJob(value, scale) : byDevice(value, Number(of.cluster.split("x")[1]), scale);
@@ -399,24 +396,33 @@ function coloursOf(value) {
 }
 
 /**
- * The time that is shown: it plays, steps from event to event, or follows the slider.
+ * The time that is shown: it plays, steps from event to event, or follows the slider. It is kept when only the
+ * policy changes. Of other jobs a time means nothing: they are shown to the end.
  *
  * @param {number} until
  * @param {number[]} moments
+ * @param {string} jobs    that the schedule is of
  */
-function usePlayer(until, moments) {
+function usePlayer(until, moments, jobs) {
   const still = useMemo(() => matchMedia("(prefers-reduced-motion: reduce)").matches, []);
   const [at, setAt] = useState(still ? Infinity : 0); // Infinity: the end, wherever it is
   const [playing, setPlaying] = useState(!still);
   const [speed, setSpeed] = useState(1);
-  const clock = useRef({ at: 0, speed: 1 });
+  const clock = useRef({ at: 0, speed: 1, runs: false }); // runs: a frame that was asked for may still move it
   clock.current.speed = speed;
   clock.current.at = Math.min(at, until);
+  const shown = useRef(jobs);
+  useLayoutEffect(() => {
+    if (shown.current !== jobs && shown.current !== undefined && !playing) setAt(Infinity);
+    shown.current = jobs;
+  }, [jobs]);
   useEffect(() => {
     if (!playing || !until) return undefined;
     let last = performance.now();
     let frame = 0;
+    clock.current.runs = true;
     const tick = (/** @type {number} */ now) => {
+      if (!clock.current.runs) return;
       const next = clock.current.at + ((now - last) / 1000) * (until / WHOLE_S) * clock.current.speed;
       last = now;
       if (next >= until) {
@@ -430,6 +436,10 @@ function usePlayer(until, moments) {
     frame = requestAnimationFrame(tick);
     return () => cancelAnimationFrame(frame);
   }, [playing, until]);
+  const pause = () => {
+    clock.current.runs = false;
+    setPlaying(false);
+  };
   return {
     at: Math.min(at, until),
     playing,
@@ -440,13 +450,13 @@ function usePlayer(until, moments) {
       if (clock.current.at >= until) setAt(0);
       setPlaying(true);
     },
-    pause: () => setPlaying(false),
+    pause,
     seek: (/** @type {number} */ to) => {
-      setPlaying(false);
+      pause();
       setAt(to >= until ? Infinity : to);
     },
     step: (/** @type {1 | -1} */ way) => {
-      setPlaying(false);
+      pause();
       const here = Math.min(at, until);
       const past = moments.filter((moment) => moment < here - 1e-9);
       const next = way > 0 ? moments.find((moment) => moment > here + 1e-9) : past.pop();

@@ -23,26 +23,27 @@ export function Sensitivity() {
     about="A new GPU makes one job eight times as fast and another hardly faster. The sliders set the samples a
       second of each job on each type. Max-sum gives the fast GPU to the jobs that gain most; max-min
       shares time so that the worst-off job gets as much as possible."
+    setup=${speeds} onTry=${change}
     trials=${[
       {
         label: "Three jobs",
         notice:
           "A gets the V100, where it is 8 times as fast. B loses little on the old K80. The total is 185, " +
           "the maximum.",
-        set: () => change(THREE),
+        setup: THREE,
       },
       {
         label: "Two jobs, two GPUs",
         notice:
           "The Transformer on the V100 and ResNet on the K80 make 130 in total; the other way " +
           "round it would be 80.",
-        set: () => change(TWO),
+        setup: TWO,
       },
       {
         label: "All alike",
         notice:
           "When every job gains the same, every assignment has the same total.",
-        set: () => change({ ...THREE, jobs: THREE.jobs.map((job) => ({ ...job, speeds: [20, 40, 80] })) }),
+        setup: { ...THREE, jobs: THREE.jobs.map((job) => ({ ...job, speeds: [20, 40, 80] })) },
       },
     ]}
   >

@@ -3,7 +3,7 @@
  * and requests that are sent to the plane one after another, at most one a second.
  */
 
-import { Problem, post } from "../api.js";
+import { planeBack, Problem, post, unanswered } from "../api.js";
 import { number } from "../format.js";
 import { useEffect, useLayoutEffect, useRef, useState } from "../components.js";
 
@@ -62,8 +62,10 @@ async function inTurn(path, body, wanted) {
     try {
       return await post(path, body);
     } catch (error) {
+      const away = unanswered(error) && /** @type {Problem} */ (error).status !== 503;
       const busy = error instanceof Problem && (error.status === 429 || error.status === 503);
-      if (!busy || tries >= PATIENCE) throw error;
+      if (!away && (!busy || tries >= PATIENCE)) throw error;
+      if (away) await planeBack();
     }
   }
 }

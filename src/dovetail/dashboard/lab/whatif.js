@@ -24,7 +24,8 @@ import { Pending, Tool, Trouble } from "./tool.js";
 
 /** @type {Setup} */
 const DEFAULT = { policy: "", options: {}, nodes: 0, gpus: 8, type: "", from: "", to: "", faster: 2 };
-const KINDS = ["K80", "P100", "V100", "T4", "A100", "H100"]; // to choose from, besides the types of the cluster
+const KINDS = ["K80", "P100", "V100", "T4", "A100", "H100", "H200", "B200"]; // to choose from, besides the cluster's types
+const TRAINING = ["K80", "P100", "V100", "A100", "H100", "H200", "B200"]; // each newer and faster than the one before
 const TOLD = 5; // jobs listed as done sooner, and as done later
 
 /**
@@ -79,6 +80,22 @@ function isThere(live, name) {
   return live !== null && live.types.some((type) => type.name === name);
 }
 
+/**
+ * The oldest type of the cluster, and the newest type to replace it; null if there is none newer.
+ * @param {string[]} types of the cluster
+ */
+export function upgrade(types) {
+  /** The place of a type among the known ones; types have names such as A100-80GB. @param {string} type */
+  const age = (type) => TRAINING.findIndex((kind) => type.toUpperCase().includes(kind));
+  const known = types.filter((type) => age(type) >= 0).sort((a, b) => age(a) - age(b));
+  const [from] = known.length ? known : types; // nothing is known of the others: any type may be newer
+  if (!from) return null;
+  const newer = TRAINING.slice(age(from) + 1);
+  const to = [...newer].reverse().find((kind) => !types.some((type) => age(type) === TRAINING.indexOf(kind)))
+    ?? types.filter((type) => age(type) > age(from)).sort((a, b) => age(b) - age(a))[0];
+  return to ? { from, to } : null;
+}
+
 /** @param {Live | null} live */
 function commonest(live) {
   return live && live.types.length ? live.types.reduce((a, b) => (b.gpus > a.gpus ? b : a)).name : "gpu";
@@ -131,6 +148,7 @@ export function WhatIf() {
   useEffect(() => () => void (turn.current = -1), []);
   const body = question(setup, live);
   const nothing = Object.keys(body).length === 0;
+  const earlier = state.value && JSON.stringify(state.of) !== JSON.stringify(body);
   const ask = async () => {
     const mine = ++turn.current;
     const wanted = () => turn.current === mine;
@@ -145,31 +163,30 @@ export function WhatIf() {
   const types = (live?.types ?? []).map((type) => type.name);
   const kinds = [...new Set([...types, ...KINDS, setup.type, setup.to].filter(Boolean))];
   const policy = live?.policy ?? me?.policy ?? "";
+  const newer = live && upgrade(types);
   const asItIs = { name: "", title: policy ? `unchanged (${policy})` : "unchanged", options: [] };
   return html`<${Tool}
     title="What if"
     about="The scheduler simulates the running and waiting jobs of this cluster twice: without and with your
       change. The live cluster is not changed."
+    setup=${setup} onTry=${change}
     trials=${[
       {
         label: "One node more",
         notice: "Would it help, or would it come too late for the jobs that wait now?",
-        set: () => change({ ...DEFAULT, nodes: 1 }),
+        setup: { ...DEFAULT, nodes: 1 },
       },
       {
         label: "Shortest first",
         notice: "The mean falls, but long jobs are done later.",
-        set: () => change({ ...DEFAULT, policy: "srtf" }),
+        setup: { ...DEFAULT, policy: "srtf" },
       },
       {
         label: "Newer GPUs",
         notice:
-          "One GPU type is replaced by a type that is twice as fast: jobs on it finish sooner.",
-        set: () => {
-          const from = types[types.length - 1] ?? "";
-          const to = [...KINDS].reverse().find((kind) => !types.includes(kind)) ?? "";
-          change({ ...DEFAULT, from, to, faster: 2 });
-        },
+          "The oldest GPUs are replaced by newer ones. The plane does not know the speed of a type that it does not " +
+          "have: here they are twice as fast.",
+        setup: newer && { ...DEFAULT, ...newer, faster: 2 },
       },
     ]}
   >
@@ -214,7 +231,8 @@ export function WhatIf() {
             </div>
           </fieldset>
           <div class="row">
-            <${Button} kind="primary" busy=${state.busy} disabled=${nothing} onClick=${ask}>Simulate<//>
+            <${Button} kind="primary" busy=${state.busy} disabled=${nothing || !live}
+              onClick=${ask}>Simulate<//>
             ${nothing && html`<span class="muted">Change something first.</span>`}
           </div>
         </div>
@@ -222,7 +240,12 @@ export function WhatIf() {
       <div class="stack">
         <${Trouble} error=${lost} />
         <${Trouble} error=${state.error} />
-        ${state.value && html`<${Outcome} value=${state.value} of=${state.of} />`}
+        ${earlier && html`<${Note}>
+          You have changed the question. This is the answer to the earlier one: ${changeInWords(state.of)}.${" "}
+          ${nothing ? "" : "Press Simulate for a new answer."}
+        <//>`}
+        ${state.value && html`<div class=${`stack ${earlier ? "lab-earlier" : ""}`}>
+          <${Outcome} value=${state.value} of=${state.of} /></div>`}
         ${!state.value && !state.busy &&
         html`<${Card} title="Result"><${Empty}>Choose a change, then press Simulate.<//><//>`}
         <${Pending} busy=${state.busy}>simulating the queue twice…<//>

@@ -1,6 +1,6 @@
 /** The cluster page: figures, every device, use over time. */
 
-import { go, useRoute } from "../app.js";
+import { choose, useRoute } from "../app.js";
 import { figures, total, useCluster } from "../cluster/live.js";
 import { NodeMap, sizeFor } from "../cluster/map.js";
 import { NodeDialog } from "../cluster/node.js";
@@ -104,12 +104,6 @@ function Nodes({ cluster, me }) {
   const [open, setOpen] = useState(/** @type {string | null} */ (null));
   const [type, state, tenant, sort] = FILTERS.map((name) => query.get(name) || "");
   const filter = { type, state, tenant, sort };
-  /** @param {Partial<Filter>} change */
-  const choose = (change) => {
-    const next = new URLSearchParams();
-    for (const [name, value] of Object.entries({ ...filter, ...change })) if (value) next.set(name, value);
-    go(`#/cluster${next.size ? `?${next}` : ""}`, { replace: true });
-  };
   const nodes = useMemo(() => chosen(cluster.nodes, filter), [cluster.nodes, type, state, tenant, sort]);
   const onNode = useCallback((/** @type {Node} */ node) => setOpen(node.name), []);
   const shown = open === null ? undefined : cluster.nodes.find((node) => node.name === open);

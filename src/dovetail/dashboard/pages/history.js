@@ -1,7 +1,7 @@
 // GPU-hours by tenant, user or time, their cost, and the jobs that have ended. The plane sums up the recorded
 // attempts; the CSV file is the same answer in another format.
 
-import { download, get } from "../api.js";
+import { download, get, onceBack } from "../api.js";
 import { go, useRoute } from "../app.js";
 import { duration, money, number, when } from "../format.js";
 import { setting, ticked, typed, unsent } from "../jobs/inputs.js";
@@ -360,6 +360,7 @@ function Ended({ choice, set, limits }) {
       setNext(page.next);
     } catch (problem) {
       if (mine === turn.current) setError(/** @type {Error} */ (problem).message);
+      onceBack(problem, () => mine === turn.current && load(cursor));
     }
     if (mine === turn.current) setBusy(false);
   };

@@ -1,21 +1,22 @@
 // One job: its state and the actions on it, why it waits, its history, its output and its progress reports. An
 // array shows its members instead.
 
-import { get, Problem, stream } from "../api.js";
+import { get, onceBack, Problem, stream } from "../api.js";
 import { bytes, duration, gpuHours, number, span, when } from "../format.js";
 import { Actions, offered } from "../jobs/actions.js";
 import { typed } from "../jobs/inputs.js";
-import { liveList, rowKey } from "../jobs/list.js";
+import { liveList, rowKey, tookSoFar } from "../jobs/list.js";
 import { Log } from "../jobs/log.js";
+import { ProgramCard } from "../jobs/program.js";
 import { Waiting } from "../jobs/reasons.js";
 import { merged, Reports } from "../jobs/reports.js";
-import { asked, between, counted, over, waits } from "../jobs/resources.js";
+import { asked, between, counted, onDevices, over, waits } from "../jobs/resources.js";
 import { Attempts, ranges, Timeline } from "../jobs/timeline.js";
 import { throttle } from "../jobs/throttle.js";
 import {
   Button, Card, html, Loading, Note, Page, State, Table, useCallback, useEffect, useNow, useRef, useState,
 } from "../components.js";
-import { useSession } from "../session.js";
+import { planeNow, useSession } from "../session.js";
 import { Counts } from "./jobs.js";
 
 /** @typedef {import("../jobs/resources.js").Job} Job */
@@ -35,7 +36,19 @@ export function JobPage({ id }) {
   const [error, setError] = useState(/** @type {Error | null} */ (null));
   useEffect(() => {
     let gone = false;
-    get(pathOf(id)).then((value) => !gone && setFound(value), (problem) => !gone && setError(problem));
+    const load = () => get(pathOf(id)).then(
+      (value) => {
+        if (gone) return;
+        setFound(value);
+        setError(null);
+      },
+      (problem) => {
+        if (gone) return;
+        setError(problem);
+        onceBack(problem, () => !gone && load());
+      },
+    );
+    load();
     return () => {
       gone = true;
     };
@@ -78,39 +91,49 @@ function useJob(first) {
     let reported = 0; // the attempt that `reports` are of
     let closed = false;
 
-    /** @template T @param {Promise<T>} request @param {(value: T) => void} take */
-    const taken = async (request, take) => {
-      try {
-        const value = await request;
-        if (closed) return;
-        take(value);
-        setError("");
-      } catch (problem) {
-        if (!closed) setError(/** @type {Error} */ (problem).message);
-      }
+    /**
+     * A request by its name, sent again once the plane answers if it did not.
+     * @param {string} name
+     * @param {() => Promise<() => void>} ask  asks, and returns what to do with the answer
+     * @param {(problem: string) => void} [tell]
+     */
+    const loader = (name, ask, tell = setError) => {
+      const load = async () => {
+        try {
+          const take = await ask();
+          if (closed) return;
+          take();
+          tell("");
+        } catch (problem) {
+          if (closed) return;
+          tell(/** @type {Error} */ (problem).message);
+          onceBack(problem, () => !closed && requests.ask(name, load));
+        }
+      };
+      return load;
     };
-    const loadAttempts = () => taken(
-      get(`/jobs/${id}/attempts`, { limit: 200 }), (page) => setAttempts(page.items),
-    );
-    const loadReports = () => {
+    const loadAttempts = loader("attempts", async () => {
+      const page = await get(`/jobs/${id}/attempts`, { limit: 200 });
+      return () => setAttempts(page.items);
+    });
+    const loadReports = loader("reports", async () => {
       const fresh = reported !== now.attempt; // a new attempt: points from all of it; later only new reports
-      const asked = get(`/jobs/${id}/reports`, { limit: 200, spread: fresh });
-      return taken(asked, (page) => {
+      const page = await get(`/jobs/${id}/reports`, { limit: 200, spread: fresh });
+      return () => {
         reported = now.attempt;
         setReports((before) => merged(fresh ? [] : before, page.items));
-      });
-    };
-    const loadWhy = async () => {
-      try {
-        const value = await get(`/jobs/${id}/why`);
-        if (closed) return;
-        setWhy(value);
-        setWhyError("");
-      } catch (problem) {
-        if (!closed) setWhyError(/** @type {Error} */ (problem).message);
-      }
-    };
-    const loadJob = () => taken(get(`/jobs/${id}`), (/** @type {Job} */ next) => {
+      };
+    });
+    const loadWhy = loader("why", async () => {
+      const value = await get(`/jobs/${id}/why`);
+      return () => setWhy(value);
+    }, setWhyError);
+    const loadJob = loader("job", async () => {
+      const next = await get(`/jobs/${id}`);
+      return () => taken(next);
+    });
+    /** @param {Job} next */
+    const taken = (next) => {
       const before = now;
       now = next;
       if (JSON.stringify(next) !== JSON.stringify(before)) setJob(next);
@@ -119,7 +142,7 @@ function useJob(first) {
         if (!over(next.state) && next.state !== "running") requests.ask("why", loadWhy);
         if (next.attempt) requests.ask("reports", loadReports);
       }
-    });
+    };
 
     if (now.attempt) {
       loadAttempts();
@@ -179,21 +202,31 @@ function JobView({ first }) {
       ${error && html`<${Note} kind="error">${error}<//>`}
       ${!over(job.state) && !runs && html`<${Waiting} job=${job} why=${why} error=${whyError} />`}
       <${Facts} job=${job} now=${now} />
+      <${ProgramCard} of=${job} />
       <${Card} title="Timeline">
         <${Timeline} job=${job} attempts=${attempts} now=${now} />
         ${attempts.length > 0 && html`<${Attempts} attempts=${attempts} now=${now} />`}
       <//>
-      ${reports.length > 0 && html`<${Card} title="Progress reports"><${Reports} reports=${reports} /><//>`}
+      ${reports.length > 0 && html`
+        <${Card} title="Progress reports"><${Reports} reports=${reports} progress=${job.progress} /><//>`}
       ${job.attempt > 0 && html`<${Card} title="Output"><${Log} job=${job} attempts=${attempts} /><//>`}
     <//>`;
 }
 
+/**
+ * Seconds since a document was read: so much older are its figures. @param {unknown} document @param {number} now
+ */
+function useAge(document, now) {
+  const read = useRef({ document, at: planeNow() });
+  if (read.current.document !== document) read.current = { document, at: planeNow() };
+  return Math.max(0, (now - read.current.at) / 1000);
+}
+
 /** @param {{job: Job, now: number}} props */
 function Facts({ job, now }) {
-  const read = useRef({ job, now });
-  if (read.current.job !== job) read.current = { job, now };
-  const since = Math.max(0, (now - read.current.now) / 1000); // seconds that the figures of the plane are old
-  const running = job.state === "running" || job.state === "stopping" ? since : 0;
+  const since = useAge(job, now);
+  const alive = onDevices(job);
+  const running = alive ? since : 0;
   const held = job.gpu_seconds + running * job.gpus * (job.gpu_share ?? 1);
   /** @type {[string, any][]} */
   const facts = [
@@ -209,7 +242,7 @@ function Facts({ job, now }) {
     ["Waited", duration(job.waited + (job.waiting_since ? since : 0))],
     ["Last start", job.restarts && job.started_at ? when(job.started_at) : null],
     ["Ended", job.ended_at && when(job.ended_at)],
-    ["Ran", job.attempt ? duration(job.took + running) : null],
+    ["Took", job.attempt ? duration(job.took + running) + (alive ? " so far" : "") : null],
     ["Restarts", job.attempt ? number(job.restarts) : null],
     ["GPU time", job.attempt && job.gpus ? gpuHours(held) : null],
     ["Lost GPU time", job.lost_gpu_seconds > 0 ? gpuHours(job.lost_gpu_seconds) : null],
@@ -255,7 +288,7 @@ function ArrayView({ first }) {
   const [group, setGroup] = useState("");
   const list = useRef(/** @type {ReturnType<typeof liveList> | null} */ (null));
   const look = useRef(() => {});
-  const now = useNow(5_000);
+  const now = useNow(1_000);
   const { id } = first;
 
   useEffect(() => {
@@ -268,6 +301,7 @@ function ArrayView({ first }) {
         setError("");
       } catch (problem) {
         if (!closed) setError(/** @type {Error} */ (problem).message);
+        onceBack(problem, () => !closed && look.current());
       }
     };
     look.current = () => requests.ask("array", load);
@@ -290,6 +324,7 @@ function ArrayView({ first }) {
     { state, reason: state === "held" ? heldReason(listed?.rows) : "" }
   ));
   const verbs = offered(me, kinds);
+  const age = useAge(array, now);
   return html`
     <${Page} title=${`${array.name} ${id}`} actions=${verbs.length > 0 && html`
       <${Actions} id=${id} verbs=${verbs} priority=${listed?.rows[0]?.priority ?? 0} many=${true}
@@ -304,17 +339,18 @@ function ArrayView({ first }) {
       ${said && html`<${Note} kind="ok">${said}<//>`}
       ${error && html`<${Note} kind="error">${error}<//>`}
       <${Card} title="Facts">
-        <dl class="jobs-facts jobs-facts-wide">
+        <dl class="jobs-facts jobs-facts-wide" data-test="facts">
           <div><dt>Owner</dt><dd>${array.user}, tenant ${array.tenant}</dd></div>
           <div><dt>Submitted</dt><dd>${when(array.submitted_at)}</dd></div>
           ${array.first_started_at && html`
             <div><dt>First start</dt><dd>${when(array.first_started_at)}</dd></div>`}
           ${array.ended_at && html`<div><dt>Ended</dt><dd>${when(array.ended_at)}</dd></div>`}
-          <div><dt>GPU time</dt><dd>${gpuHours(array.gpu_seconds)}</dd></div>
+          <div><dt>GPU time</dt><dd>${gpuHours(array.gpu_seconds + age * array.gpus_held)}</dd></div>
           ${array.lost_gpu_seconds > 0 && html`
             <div><dt>Lost GPU time</dt><dd>${gpuHours(array.lost_gpu_seconds)}</dd></div>`}
         </dl>
       <//>
+      <${ProgramCard} of=${array} />
       <${Card} title="Members" actions=${html`
         <label class="check jobs-check">Show
           <select value=${group} onChange=${typed(setGroup)}>
@@ -356,12 +392,9 @@ function Members({ rows, now }) {
     },
     { title: "Where", hide: "phone", cell: where },
     {
-      title: "Ran",
+      title: "Took",
       numeric: true,
-      cell: (job) => (
-        !job.started_at || waits(job) ? ""
-          : over(job.state) ? duration(job.took) : between(job.started_at, null, now)
-      ),
+      cell: (job) => (job.first_started_at ? duration(tookSoFar(job, now)) : ""),
     },
     { title: "Exit code", numeric: true, hide: "phone", cell: (job) => job.exit_code ?? "" },
   ];

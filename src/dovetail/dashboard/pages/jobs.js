@@ -5,8 +5,8 @@ import { post } from "../api.js";
 import { go, useRoute } from "../app.js";
 import { ago, duration, number } from "../format.js";
 import { setting, ticked, typed, unsent } from "../jobs/inputs.js";
-import { liveList, rowKey } from "../jobs/list.js";
-import { asked, between, counted, over, places, STATES, waits } from "../jobs/resources.js";
+import { liveList, rowKey, tookSoFar, waitedSoFar } from "../jobs/list.js";
+import { asked, counted, onDevices, over, places, STATES, waits } from "../jobs/resources.js";
 import {
   Button, Dialog, Empty, Field, html, Loading, Note, Page, Select, State, useCallback, useEffect, useMemo,
   useNow, useRef, useState,
@@ -234,11 +234,9 @@ function Rows({ listed, chosen, choose, acts, still, all, chooseAll, filter }) {
 /** @param {Job} job @param {number} now */
 function timeOf(job, now) {
   if (job.members) return "";
-  if (job.state === "running" || job.state === "stopping") {
-    return job.started_at ? `runs ${between(job.started_at, null, now)}` : "";
-  }
-  if (job.waiting_since) return `waits ${between(job.waiting_since, null, now)}`;
-  return over(job.state) && job.first_started_at ? `took ${duration(job.took)}` : "";
+  if (onDevices(job)) return `runs ${duration(tookSoFar(job, now))}`;
+  if (waits(job)) return `waits ${duration(waitedSoFar(job, now))}`;
+  return job.first_started_at ? `took ${duration(job.took)}` : "";
 }
 
 /**

@@ -1,5 +1,6 @@
 /** The Lab: an index of the tools, and the chosen tool, loaded when it is opened. */
 
+import { planeBack } from "../api.js";
 import { Loading, Note, Page, html, useEffect, useState } from "../components.js";
 
 /**
@@ -51,7 +52,7 @@ const TOOLS = {
   fairness: {
     title: "Fairness against throughput",
     question: "What does it cost to be fair?",
-    about: "A slider from the highest total throughput to equal shares.",
+    about: "A floor under the worst-off job, and what it costs in total throughput.",
     load: () => import("../lab/fairness.js"),
     name: "Fairness",
   },
@@ -83,14 +84,21 @@ function Current({ id }) {
   const [, setTurn] = useState(0);
   const [problem, setProblem] = useState("");
   useEffect(() => {
-    if (loaded.has(id)) return;
+    if (loaded.has(id)) return undefined;
+    let gone = false;
     TOOLS[id].load().then(
       (module) => {
         loaded.set(id, module[TOOLS[id].name]);
         setTurn((turn) => turn + 1);
       },
-      () => setProblem("This tool could not be loaded; check the connection and load the page again."),
+      async () => {
+        if (gone) return;
+        setProblem("This tool could not be loaded; check that the plane runs.");
+        await planeBack();
+        if (!gone) location.reload(); // a browser does not ask twice for a module that it did not get
+      },
     );
+    return () => void (gone = true);
   }, [id]);
   const Tool = loaded.get(id);
   if (Tool) return html`<${Tool} />`;

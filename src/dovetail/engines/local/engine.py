@@ -173,7 +173,7 @@ class LocalEngine(StartStopEngine):
         folder = self.folder(job, epoch)
         self._term.check()
         if self._unwritten.pop((job, epoch), None) is not None:
-            detail = f"told to stop before it was started ({why})"
+            detail = f"told to stop before its command ran ({why})"
             self._end((job, epoch), "stopped", detail, 128 + signals.SIGTERM)
             self.ring()
             return

@@ -49,7 +49,7 @@ class Unstartable(Exception):
 
 
 class StoppedBeforeStart(Exception):
-    """An order to stop came while the processes were getting ready; the message is its reason."""
+    """An order to stop came before any process was let go; the message is its reason."""
 
 
 def start_processes(folder: str, launch: LaunchFile, started_at: int, ranks: dict[int, int]) -> None:
@@ -107,7 +107,10 @@ def retry_on_shortage(work: Callable[[], Result]) -> Result:
 
 
 def _await(folder: str, term: int, pipes: dict[int, int], expected: bytes) -> None:
-    """Wait until every process has written what is expected; anything else is an error message."""
+    """Wait until every process has written what is expected; anything else is an error message.
+
+    Processes that were let go have started: an order to stop ends this wait, and is carried out next.
+    """
     waiting = dict(pipes)
     poll = select.poll()
     for pipe in waiting:
@@ -122,6 +125,8 @@ def _await(folder: str, term: int, pipes: dict[int, int], expected: bytes) -> No
             poll.unregister(pipe)
             del waiting[pipe]
         if waiting and (order := stop_order(folder, term)) is not None:
+            if not expected:
+                return
             raise StoppedBeforeStart(order["why"])
 
 

@@ -237,7 +237,7 @@ class Supervisor:
         drop_space(self.folder, EXIT)
 
     def _end_unstarted(self, why: str) -> None:
-        self.end(TERMINATED_CODE, "stopped", f"told to stop before it was started ({why})")
+        self.end(TERMINATED_CODE, "stopped", f"told to stop before its command ran ({why})")
 
     def _remove_groups(self, left: list[str]) -> None:
         """Remove control groups whose last process was still exiting. The end is reported by then."""
