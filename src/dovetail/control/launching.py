@@ -15,9 +15,11 @@ from dovetail.control.records import Record
 from dovetail.control.request import Checkpoints, command_of, output_of
 from dovetail.control.unix_accounts import Accounts, NoAccount
 from dovetail.engines.contract import Engine, Launch, NodeShare
+from dovetail.mechanisms.place.pods import tasks_on
 from dovetail.model.action import Rent, SetPower
 from dovetail.model.cluster import Cluster
 from dovetail.model.grant import Spots
+from dovetail.model.job import Shape
 from dovetail.model.units import SECOND, WHOLE
 
 MOST_PERFORMING = 0.05  # seconds in a tick; an attempt takes some milliseconds to start
@@ -71,21 +73,23 @@ def launch_of(
     )
 
 
-def shares_of(spots: Spots, cluster: Cluster, names: DeviceNames) -> tuple[NodeShare, ...]:
-    """The devices on each node, in the order of the nodes; tasks of a gang on one node are one share."""
-    devices: dict[int, set[int]] = {}
-    cpus: dict[int, int] = {}
-    memory: dict[int, int] = {}
-    for node, mask, _, cores, size in spots:
-        devices.setdefault(node, set()).update(i for i in range(mask.bit_length()) if mask >> i & 1)
-        cpus[node] = cpus.get(node, 0) + cores
-        memory[node] = memory.get(node, 0) + size
+def shares_of(spots: Spots, shape: Shape, cluster: Cluster, names: DeviceNames) -> tuple[NodeShare, ...]:
+    """What each task of a gang gets, by node and device. Tasks on one node have devices of their own."""
+    devices: dict[int, list[int]] = {}
+    tasks: dict[int, int] = {}
+    for spot in spots:
+        node, mask = spot[:2]
+        devices.setdefault(node, []).extend(i for i in range(mask.bit_length()) if mask >> i & 1)
+        tasks[node] = tasks.get(node, 0) + (0 if shape.each else tasks_on(spot, shape))
     found = []
-    for node in sorted(devices):
+    for node, held in sorted(devices.items()):
         name = cluster.nodes[node].name
         known = names.get(name, ())
-        held = tuple(known[i] if i < len(known) else str(i) for i in sorted(devices[node]))
-        found.append(NodeShare(name, held, cpus[node], memory[node]))
+        here = [known[i] if i < len(known) else str(i) for i in sorted(held)]
+        # A policy may shrink a task: the last one has the devices that are left.
+        for task in range(-(-len(here) // shape.each) if shape.each else tasks[node]):
+            mine = tuple(here[task * shape.each : (task + 1) * shape.each])
+            found.append(NodeShare(name, mine, shape.cpus, shape.memory))
     return tuple(found)
 
 
@@ -120,7 +124,7 @@ def perform(
             record = order.record
             asked = ledger.index.asked.get(record.request)
             if asked is not None:
-                shares = shares_of(order.spots, ledger.core.cluster, devices)
+                shares = shares_of(order.spots, order.shape, ledger.core.cluster, devices)
                 try:
                     account = accounts.at_start(record.tenant, asked.account)
                 except NoAccount as refused:
@@ -130,7 +134,7 @@ def perform(
                     launch_of(record, asked, shares, clock, checkpoints=checkpoints, account=account)
                 )
         elif isinstance(order, ResizeOrder):
-            shares = shares_of(order.spots, ledger.core.cluster, devices)
+            shares = shares_of(order.spots, order.shape, ledger.core.cluster, devices)
             engine.resize(order.record.id, order.record.epoch, order.number, shares)
         elif isinstance(order, SetPower):
             engine.power(order.node, order.on)

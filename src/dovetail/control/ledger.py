@@ -38,6 +38,7 @@ from dovetail.model.event import (
     Event,
 )
 from dovetail.model.grant import Spots, devices_of
+from dovetail.model.job import Shape
 
 CANCEL, REQUEUE, HOLD = "cancelled", "requeued", "held"  # what a stopping job becomes once it has stopped
 PREEMPTED = ("preempted", "moved")  # reasons of the core to stop a job that may go on
@@ -48,6 +49,7 @@ class Begin:
     """An attempt to start."""
 
     record: Record
+    shape: Shape
     spots: Spots
 
 
@@ -65,6 +67,7 @@ class ResizeOrder:
     """A running attempt to resize."""
 
     record: Record
+    shape: Shape
     spots: Spots
     number: int  # of the step that decided it
 
@@ -400,7 +403,7 @@ class Ledger:
     def _order_resize(self, record: Record, spots: Spots, number: int) -> None:
         self._resizing[record.id] = number
         record.placement = placement_of(self.core.cluster, spots)
-        self.orders.append(ResizeOrder(record, spots, number))
+        self.orders.append(ResizeOrder(record, self.core.jobs[record.id].shape, spots, number))
         self._touch(record)
 
     def _order_node(self, action: SetPower | Rent, now: int) -> None:
@@ -450,7 +453,7 @@ class Ledger:
                 record.id, action.epoch, record.placement, ",".join(types), record.load, now, waited=waited
             )
         )
-        self.orders.append(Begin(record, action.spots))
+        self.orders.append(Begin(record, self.core.jobs[record.id].shape, action.spots))
         self.started.append(record)
         self._touch(record)
         self._reconsider(record, now)

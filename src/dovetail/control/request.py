@@ -7,8 +7,9 @@ Tenant. A queue *is* a tenant here, and the names that other systems use are rea
 `tenant`, `account` (Slurm: the account that is charged), `partition` (Slurm: a set of nodes) and `qos`
 (Slurm: a class of limits). If several are given, the first of tenant, queue, account, partition, qos counts.
 
-Nodes. `resources` are for each node. Without `nodes` the job runs on one node. With `nodes: 4` it is a gang
-of four equal tasks, one on each node, which start together.
+Nodes. `resources` are for each task. Without `nodes` the job is one task, on one node. With `nodes: 4` it is
+a gang of four equal tasks, which start together. Each task is a process of its own and whole on one node; two
+tasks may be on the same node.
 """
 
 from __future__ import annotations
@@ -207,7 +208,7 @@ class JobRequest(BaseModel):
     partition: Annotated[str | None, TENANT] = Field(default=None, description="Slurm's name; read as queue.")
     qos: Annotated[str | None, TENANT] = Field(default=None, description="Slurm's name; read as queue.")
     nodes: Annotated[int | None, count_field(1, MOST_NODES, _elastic)] = Field(
-        default=None, description="Number of nodes, which start together; by default one."
+        default=None, description="Number of tasks, which start together; by default one."
     )
     num_nodes: Annotated[int | None, count_field(1, MOST_NODES, _elastic)] = Field(
         default=None, description="SkyPilot's name for nodes."
@@ -249,7 +250,7 @@ class JobRequest(BaseModel):
     env: Annotated[dict[str, str], ENV] = Field(
         default={}, description="Environment variables, besides those that Dovetail sets."
     )
-    setup: Annotated[str, SHELL] = Field(default="", description="Shell text that each node runs first.")
+    setup: Annotated[str, SHELL] = Field(default="", description="Shell text that each task runs first.")
     run: Annotated[str | None, SHELL] = Field(
         default=None,
         description="Shell text to run; a first line #!/usr/bin/env python3 names another interpreter.",
@@ -284,7 +285,7 @@ class JobRequest(BaseModel):
     )
     launch: Annotated[str, choice_field("node", "gpu")] = Field(
         default="node",
-        description="One process per node (torchrun starts the others), or per GPU.",
+        description="One process per task (torchrun starts the others), or per GPU.",
     )
     slurm_env: Annotated[bool, SWITCH] = Field(default=False, description="Set SLURM_* variables too.")
     signal_before: Annotated[int | None, DURATION] = Field(

@@ -170,7 +170,7 @@ def reconcile(state: PlaneState, engine: Engine, clock: Clock) -> None:
             if active is None or active.spots is None:
                 continue
             if attempt not in known:
-                ledger.orders.append(Begin(record, active.spots))
+                ledger.orders.append(Begin(record, active.shape, active.spots))
             elif engine.capabilities.resize:
                 ledger.repeat_resize(record, active.spots)
         elif record.state is State.STOPPING:

@@ -24,7 +24,7 @@ AttemptKey = tuple[str, int]  # job and epoch
 
 @dataclass(frozen=True, slots=True)
 class NodeShare:
-    """The devices, CPU and memory of an attempt on one node."""
+    """The devices, CPU and memory that one task of an attempt has on its node."""
 
     node: str
     devices: tuple[str, ...]  # as CUDA_VISIBLE_DEVICES expects them: UUIDs or indices
@@ -38,10 +38,10 @@ class Launch:
 
     job: str
     epoch: int
-    shares: tuple[NodeShare, ...]
+    shares: tuple[NodeShare, ...]  # one for each task, by rank; several tasks may be on one node
     command: tuple[str, ...]
     name: str = ""
-    setup: str = ""  # shell text that each node runs first
+    setup: str = ""  # shell text that each process runs first
     env: tuple[tuple[str, str], ...] = ()
     workdir: str = ""  # "": the attempt's own folder
     output: str = ""  # file names; only %N (node) and %t (rank) are left to fill in
@@ -50,7 +50,7 @@ class Launch:
     warning: int = 120 * SECOND  # SIGUSR1 this long before the time limit
     stop_signal: int = 15  # the signal that asks the job to stop: SIGTERM unless the user chose another
     grace: int = 30 * SECOND  # between that signal and SIGKILL
-    per_gpu: bool = False  # one process for each device rather than for each node
+    per_gpu: bool = False  # one process for each device rather than for each task
     slurm_names: bool = False  # set SLURM_* variables too
     account: str = ""  # the UNIX account to run as; "": the plane's own
     checkpoint_dir: str = ""  # the same for all attempts of a job

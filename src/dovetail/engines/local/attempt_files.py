@@ -40,7 +40,7 @@ if TYPE_CHECKING:
         """One process of launch.json."""
 
         rank: int
-        share: int  # index of its node within the attempt
+        share: int  # the number of its task
         node: str
         env: dict[str, str]
         own_output: bool  # the output file lies in the attempt's folder, not where the user said

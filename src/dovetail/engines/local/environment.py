@@ -41,7 +41,7 @@ class Process(NamedTuple):
     """One process of an attempt."""
 
     rank: int
-    share: int  # index of its node within the attempt
+    share: int  # the number of its task
     node: str
     env: dict[str, str]
 
@@ -72,7 +72,7 @@ def check_passed(names: Iterable[str], secrets: Collection[str]) -> None:
 
 
 def processes(launch: Launch, run_dir: Path, port: int) -> list[Process]:
-    """The processes of an attempt by rank: one for each node, or one for each device."""
+    """The processes of an attempt by rank: one for each task, or one for each device."""
     counts = [max(len(share.devices), 1) if launch.per_gpu else 1 for share in launch.shares]
     world = sum(counts)
     found: list[Process] = []
