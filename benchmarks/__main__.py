@@ -25,6 +25,7 @@ from benchmarks.solve_more import solve_more
 REPLAY_LIMITS = {"fifo": 4.0, "sjf": 5.0, "tiresias-l": 8.0, "backfill": 14.0, "srtf": 20.0}
 MEMORY_LIMIT_MB = 1_500
 COMPARE_LIMIT_SECONDS = 60.0
+SLURM_LIMIT_SECONDS = 3.0  # `slurm` on the first 1,000 Philly jobs, a queue of hundreds throughout
 
 
 def _replay(policy: str, jobs: int, nodes: int) -> dict[str, Any]:
@@ -79,6 +80,18 @@ def compare() -> Iterator[Figure]:
     yield Figure("compare of five on philly", spent, COMPARE_LIMIT_SECONDS, "CPU s")
 
 
+def slurm() -> Iterator[Figure]:
+    """Backfill with reservations through the command line, on clusters with and without room to spare."""
+    for cluster in ("52x8", "8x8"):
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        command = [sys.executable, "-m", "dovetail.cli", "simulate", "philly", "--head", "1000"]
+        more = ["--cluster", cluster, "--policy", "slurm", "--drop-unfit"]
+        subprocess.run([*command, *more], check=True, capture_output=True)
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        spent = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+        yield Figure(f"slurm, 1,000 Philly jobs on {cluster}", spent, SLURM_LIMIT_SECONDS, "CPU s")
+
+
 def start_up() -> Iterator[Figure]:
     """`dovetail --help`."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -91,6 +104,7 @@ SUITES: dict[str, Callable[[], Iterator[Figure]]] = {
     "replay": replay,
     "growth": growth,
     "compare": compare,
+    "slurm": slurm,
     "start-up": start_up,
     "live": live,
     "solve": solve,

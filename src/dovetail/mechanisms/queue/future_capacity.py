@@ -18,7 +18,7 @@ FOREVER = 1 << 62
 class FutureCapacity:
     """For each node, how many devices are free from which time on, as far as is known. A scratch value."""
 
-    __slots__ = ("_now", "_pools", "_room", "_steps")
+    __slots__ = ("_ever", "_now", "_pools", "_room", "_steps")
 
     def __init__(self, view: View, plan: Plan) -> None:
         self._now = now = view.now
@@ -47,6 +47,7 @@ class FutureCapacity:
                         steps.append((end, free))
             self._steps.append(steps)
         self._pools: dict[Shape, list[tuple[list[int], list[int]]]] = {}
+        self._ever: dict[Shape, bool] = {}
 
     def earliest(self, shape: Shape, time: int, by: int = FOREVER) -> tuple[int, Nodes] | None:
         """The first time from which a shape has devices for this long, and the nodes; None if after `by`."""
@@ -61,6 +62,13 @@ class FutureCapacity:
             if found is not None:
                 best = found
         return best
+
+    def ever(self, shape: Shape) -> bool:
+        """Whether a shape will have devices at some time."""
+        known = self._ever.get(shape)
+        if known is None:
+            known = self._ever[shape] = self.earliest(shape, 1) is not None
+        return known
 
     def fits(self, kept: Reservation) -> bool:
         """Whether the devices of a reservation will still be free then."""
@@ -120,6 +128,8 @@ class FutureCapacity:
     def _on_one(self, pool: list[int], want: int, time: int, by: int) -> tuple[int, Nodes] | None:
         best: tuple[int, int, int] | None = None
         for node in pool:
+            if by == self._now and self._steps[node][0][1] < want:
+                continue
             start = self._gap(node, want, time, self._now, by)
             if start is None:
                 continue

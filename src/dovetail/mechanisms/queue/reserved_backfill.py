@@ -7,7 +7,7 @@ node for each job, and serves any order and any number of reservations; `easy_ba
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from itertools import chain
 
 from dovetail.mechanisms.order.keys import arrival, waiting_in_order
@@ -17,6 +17,8 @@ from dovetail.mechanisms.queue.future_capacity import FOREVER, FutureCapacity, N
 from dovetail.model.grant import Spots
 from dovetail.model.job import Shape
 from dovetail.model.view import JobView, Order, Plan, Reservation, Room, View
+
+_NOT_AVAILABLE = ("ReqNodeNotAvail", "the nodes it needs are not available")
 
 
 def conservative(order: Order = arrival, depth: int | None = None) -> Discipline:
@@ -44,6 +46,8 @@ def backfilled(
 
     The first `reservations` jobs that must wait (None: all of them) get a reservation each, unless it lies
     further ahead than `window`. With `keep` no job gets a later one than before, unless it cannot be kept.
+    Without `keep`, reservations last until the next decision, so none is made once no job of the rest could
+    start now: there is no job that it would keep out.
     """
     now, room = view.now, plan.room
     waiting = iter(jobs)
@@ -60,13 +64,19 @@ def backfilled(
     promised = _kept(view, future) if keep else {}
     reserved = set(promised)
     refused: dict[Shape, int] = {}
-    for job in waiting:
-        shape, time = job.shape, max(1, needed(job, now))
-        if not shape.each:  # no devices, nothing to reserve
-            spots = room.best(shape)
-            if spots is None or not plan.start(job, spots):
-                plan.deny(job, "Resources")
+    listed = list(waiting)
+    startable = None if keep else _Startable(future, listed, now)
+    first_seen = False  # the first job that asks for devices is told what it lacks
+    for number, job in enumerate(listed):
+        shape = job.shape
+        if startable is not None and startable.none_from(number) and first_seen:
+            _leave_waiting(plan, future, listed[number:])
+            break
+        if not shape.each:
+            _start_without_devices(plan, job)
             continue
+        first_seen = True
+        time = max(1, needed(job, now))
         mine = promised.get(job.id)
         if mine is not None:
             future.give(mine.nodes, mine.start, mine.end or FOREVER)
@@ -88,7 +98,7 @@ def backfilled(
             refused[shape] = time
             plan.deny(job, "Priority", "starting it now would delay a job before it")
         elif found is None:
-            plan.deny(job, "ReqNodeNotAvail", "the nodes it needs are not available")
+            plan.deny(job, *_NOT_AVAILABLE)
         else:
             plan.deny(job, "Priority" if reserved else "Resources")
             start, nodes = found
@@ -97,6 +107,50 @@ def backfilled(
                 plan.reserve(job, Reservation(start, start + time, nodes))
                 reserved.add(job.id)
     return _forget(view, plan, reserved)
+
+
+class _Startable:
+    """Whether one of the listed jobs could still start now. Free room only shrinks, so a no is final."""
+
+    __slots__ = ("_behind", "_future", "_listed", "_now", "_shapes")
+
+    def __init__(self, future: FutureCapacity, listed: Sequence[JobView], now: int) -> None:
+        self._future, self._listed, self._now = future, listed, now
+        shapes = {job.shape for job in listed}
+        shortest = {s: FOREVER for s in shapes if s.each and future.earliest(s, 1, now) is not None}
+        self._behind: list[int] = []  # for each job from the last: the shortest job of its shape behind it
+        for job in reversed(listed) if shortest else ():
+            behind = shortest.get(job.shape, 0)
+            self._behind.append(behind)
+            if behind > 1:
+                shortest[job.shape] = min(behind, max(1, needed(job, now)))
+        self._shapes = {s for s, time in shortest.items() if future.earliest(s, time, now) is not None}
+
+    def none_from(self, number: int) -> bool:
+        """Whether no job from this one on could start. It is asked for each job in turn."""
+        if number and (shape := self._listed[number - 1].shape) in self._shapes:
+            behind = self._behind[-number]
+            if behind == FOREVER or self._future.earliest(shape, behind, self._now) is None:
+                self._shapes.remove(shape)
+        return not self._shapes
+
+
+def _start_without_devices(plan: Plan, job: JobView) -> None:
+    """Start a job that asks for no devices, if there is room; nothing is reserved for it."""
+    spots = plan.room.best(job.shape)
+    if spots is None or not plan.start(job, spots):
+        plan.deny(job, "Resources")
+
+
+def _leave_waiting(plan: Plan, future: FutureCapacity, jobs: Iterable[JobView]) -> None:
+    """Say why these jobs wait, of which none with devices can start now."""
+    for job in jobs:
+        if not job.shape.each:
+            _start_without_devices(plan, job)
+        elif future.ever(job.shape):
+            plan.deny(job, "Priority")
+        else:
+            plan.deny(job, *_NOT_AVAILABLE)
 
 
 def _kept(view: View, future: FutureCapacity) -> dict[str, Reservation]:

@@ -14,6 +14,7 @@ from math import log
 
 from dovetail.mechanisms.quota.tenant_quota import children_of
 from dovetail.model.cluster import Cluster, Tenant
+from dovetail.model.job import Shape
 from dovetail.model.units import WHOLE
 from dovetail.model.view import JobView, View
 
@@ -99,14 +100,21 @@ def multi_factor(
 ) -> Callable[[JobView], float]:
     """The priority of a waiting job now, larger first. Jobs that differ only in arrival rank by arrival."""
     now, gpus = view.now, max(view.cluster.gpus, 1)
+    by_age = weights.age
+    others: dict[tuple[str, Shape, int], tuple[float, float, float, float]] = {}  # few jobs differ in these
 
     def score(job: JobView) -> float:
-        return (
-            weights.age * min(1.0, (now - job.arrived_at) / max_age if max_age else 1.0)
-            + weights.fair_share * fair.get(job.tenant, 1.0)
-            + weights.size * min(1.0, job.gpus / gpus)
-            + weights.partition * partitions.get(job.shape.partition, 0.0)
-            + weights.qos * min(1.0, max(0, job.priority) / max(qos_most, 1))
-        )
+        kind = (job.tenant, job.shape, job.priority)
+        terms = others.get(kind)
+        if terms is None:
+            terms = others[kind] = (
+                weights.fair_share * fair.get(job.tenant, 1.0),
+                weights.size * min(1.0, job.gpus / gpus),
+                weights.partition * partitions.get(job.shape.partition, 0.0),
+                weights.qos * min(1.0, max(0, job.priority) / max(qos_most, 1)),
+            )
+        share, size, partition, qos = terms
+        age = (now - job.arrived_at) / max_age if max_age else 1.0
+        return by_age * (age if age < 1.0 else 1.0) + share + size + partition + qos
 
     return score
