@@ -62,6 +62,8 @@ def count(number: float, thing: str) -> str:
 
 def plainly(text: str) -> str:
     """Text from elsewhere, safe for a terminal: control characters are replaced."""
+    if text.isprintable():
+        return text
     return "".join(char if char.isprintable() else "?" for char in text)
 
 

@@ -148,12 +148,16 @@ def _shown(client: Client, listing: Listing) -> None:
 def _listed(client: Client, listing: Listing) -> tuple[list[dict[str, Any]], bool]:
     """The newest jobs, arrays folded into one line where wanted; and whether there are more jobs."""
     lines: list[dict[str, Any]] = []
+    folded: set[str] = set()  # an array with running and waiting members comes up twice
     for filters in _running_first(listing):
         for raw in client.pages("/jobs", listing.limit + 1, fold=listing.folds or None, **filters):
             if len(lines) >= listing.limit:
                 return lines, True
-            if not any(line["id"] == (raw.get("array") or {}).get("id") for line in lines):
-                lines.append(_folded(raw) if raw.get("members") else dict(raw))
+            if not raw.get("members"):
+                lines.append(dict(raw))
+            elif raw["array"]["id"] not in folded:
+                folded.add(raw["array"]["id"])
+                lines.append(_folded(raw))
     return lines, False
 
 
