@@ -78,7 +78,7 @@ def compare(
     from dovetail.cli.inputs import read_policy_choices, read_question
     from dovetail.cli.outputs import check_writable, note, print_json, written
 
-    check_writable(report)
+    check_writable(report, reads=(trace, cluster, throughputs, *policies.split(",")))
     choices = read_policy_choices(policies, settings or ())
     question = read_question(
         trace,

@@ -85,7 +85,7 @@ def fidelity(
     from dovetail.model.errors import BadOption
     from dovetail.model.units import SECOND, spoken
 
-    check_writable(jobs_out)
+    check_writable(jobs_out, reads=(workload, virtual, policy, *(policies or "").split(",")))
     if not 0 < time_scale < float("inf"):
         raise BadOption(f"a time scale of {time_scale:g} is not valid; give a number above 0")
     choices = _choices(policies, policy, settings or [])

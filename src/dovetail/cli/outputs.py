@@ -97,14 +97,17 @@ def print_json(value: Mapping[str, Any]) -> None:
 # --- files -----------------------------------------------------------------------------------------
 
 
-def check_writable(*paths: Path | None) -> None:
-    """Check the output files before a long run, not after it."""
+def check_writable(*paths: Path | None, reads: Sequence[str | Path | None] = ()) -> None:
+    """Check the output files before a long run, not after it; `reads` are the inputs of the command."""
     asked = [path for path in paths if path is not None]
     for at, path in enumerate(asked):
         if path.is_dir():
             raise InputError(f"{path}: is a directory; name a file in it")
-        if path in asked[:at]:
+        if any(is_same_file(path, other) for other in asked[:at]):
             raise InputError(f"{path}: two outputs have this name; give each its own file")
+        for text in reads:
+            if text is not None and any(is_same_file(path, source) for source in _files_in(str(text))):
+                raise InputError(f"{path}: is an input of this command and would be lost; name another file")
         if path.exists() and not path.is_file():
             continue  # a terminal or a pipe
         try:
@@ -114,6 +117,23 @@ def check_writable(*paths: Path | None) -> None:
             raise InputError(
                 f"{path}: its folder is not writable ({error.strerror}); choose another folder"
             ) from None
+
+
+def is_same_file(one: Path, other: Path) -> bool:
+    """Whether two paths name one regular file, by whatever links; a file need not exist yet."""
+    try:
+        if one.exists() and other.exists():
+            return one.is_file() and one.samefile(other)
+        return one.resolve() == other.resolve()
+    except (OSError, RuntimeError, ValueError):  # a loop of links; a name that no file can have
+        return False
+
+
+def _files_in(text: str) -> Iterator[Path]:
+    """The files that an input may name: `T.csv` is one, and so is `policy.py` in `policy.py:mine`."""
+    yield Path(text)
+    if ":" in text:
+        yield Path(text.partition(":")[0])
 
 
 @contextmanager

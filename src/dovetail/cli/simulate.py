@@ -90,7 +90,7 @@ def simulate(
     from dovetail.cli.outputs import check_writable, note, print_json, write_jobs
     from dovetail.sim.run import run
 
-    check_writable(jobs_out, journal, report)
+    check_writable(jobs_out, journal, report, reads=(trace, cluster, throughputs, policy))
     choice = local_policy(policy, read_settings(settings or ()))
     stop_at = read_until(until)
     question = read_question(

@@ -11,7 +11,7 @@ import functools
 import inspect
 import re
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -231,7 +231,26 @@ def read_job(
                 note(plainly(f"{request.file}: {where}{left_out.what} is ignored: {left_out.why}"))
     else:
         request = overrides if wrap is None else merged({"run": wrap, "name": "wrap"}, overrides)
-    return placed_here(request) if local else request
+    if not local:
+        return request
+    request = placed_here(request)
+    _check_outputs(request, [word for word in (file, *(command or ())[:2]) if word])
+    return request
+
+
+def _check_outputs(request: Mapping[str, Any], reads: Sequence[str]) -> None:
+    """Refuse to write the output of a job over its job file, its program or its script."""
+    from pathlib import Path
+
+    from dovetail.cli.outputs import is_same_file
+
+    folder = Path(str(request.get("workdir") or "."))
+    for key in ("output", "error"):
+        path = folder / str(request.get(key) or "")
+        if request.get(key) and any(is_same_file(path, Path(word)) for word in reads if Path(word).exists()):
+            raise InputError(
+                plainly(f"--{key} {request[key]} would write over what the job runs; name another file")
+            )
 
 
 BESIDES = ("gpu_memory", "gpu_share", "expected", "deadline", "slurm_env")

@@ -118,7 +118,7 @@ def convert(
     from dovetail.cli.outputs import check_writable
     from dovetail.traces import load_trace
 
-    check_writable(target)
+    check_writable(target, reads=(source,))
     written_as(target)
     loaded = load_trace(source, format=format)
     write(loaded, target)
