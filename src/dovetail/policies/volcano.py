@@ -18,7 +18,8 @@ from dovetail.mechanisms.fair.dominant_share import (
 )
 from dovetail.mechanisms.fair.water_filling import water_filled
 from dovetail.mechanisms.order.keys import by_priority_class
-from dovetail.mechanisms.place.pods import joined, least_tasks, pod_spots, tasks_in, without_one
+from dovetail.mechanisms.place.gpu_types import held_type, of_type
+from dovetail.mechanisms.place.pods import by_type, joined, least_tasks, pod_spots, tasks_in, without_one
 from dovetail.mechanisms.preempt.reclaim import latest_first
 from dovetail.mechanisms.quota.tenant_quota import under_limits
 from dovetail.model.grant import Spots, load_of
@@ -35,6 +36,7 @@ class Sessions:
     emptiest: bool
     preempt: bool
     reclaim: bool
+    mixed_types: bool
     order: Order = by_priority_class
     group: Callable[[JobView], Hashable] = field(default=tenant_of)
 
@@ -172,7 +174,10 @@ class _Session:
         spots = job.spots or ()
         if self._overused(job.tenant) or tasks_in(spots, job.shape) >= _most(job):
             return False
-        more = pod_spots(self.plan.room, _pod(job.shape), 1, emptiest=self.policy.emptiest)
+        pod = _pod(job.shape)
+        if pod.each and not self.policy.mixed_types:
+            pod = of_type(pod, held_type(self.view.cluster, job))
+        more = pod_spots(self.plan.room, pod, 1, emptiest=self.policy.emptiest)
         if not more:
             return False
         if not self.plan.shift(job, joined(spots, more)):
@@ -187,10 +192,15 @@ class _Session:
     def _gang(self, job: JobView) -> Spots | None:
         least = least_tasks(job)
         shape = job.shape.of(least)
+        room = self.plan.room
         if shape.roles:
-            return self.plan.room.anywhere(shape)
-        spots = pod_spots(self.plan.room, shape, least, emptiest=self.policy.emptiest)
-        return spots if tasks_in(spots, shape) == least else None
+            return room.anywhere(shape)
+        one_pod = least == 1  # which is on one GPU type wherever it is
+        for each in (shape,) if one_pod or self.policy.mixed_types else by_type(room.cluster, shape):
+            spots = pod_spots(room, each, least, emptiest=self.policy.emptiest)
+            if tasks_in(spots, shape) == least:
+                return spots
+        return None
 
     def _filled(self, queue: str) -> float:
         """The largest fraction of its deserved share that a queue holds of any resource."""
@@ -221,13 +231,22 @@ def volcano(
     score: Literal["pack", "spread"] = "pack",
     preempt: bool = True,
     reclaim: bool = True,
+    mixed_types: bool = False,
 ) -> Policy:
     """A gang starts when its least number of pods can be placed together; elastic jobs grow pod by pod.
 
     Queues are tenants and share every resource by weight; the queue with the smallest fraction of its
     deserved share goes first. Every `period` seconds a session starts gangs, evicts pods beyond a gang for
     gangs without room (of lower priority in the same queue: `preempt`; of queues over their share:
-    `reclaim`), and lets jobs grow. Deviations: the actions enqueue and backfill have nothing to do here (all
-    pods exist, and all ask for resources); growth comes after both kinds of eviction.
+    `reclaim`), and lets jobs grow. The pods of a job are on one GPU type, the types tried in the order of its
+    request; with `mixed_types` pods go to any nodes that suit them. Deviations: the actions enqueue and
+    backfill have nothing to do here (all pods exist, and all ask for resources); growth comes after both
+    kinds of eviction.
     """
-    return Sessions(quantum=micros(period), emptiest=score == "spread", preempt=preempt, reclaim=reclaim)
+    return Sessions(
+        quantum=micros(period),
+        emptiest=score == "spread",
+        preempt=preempt,
+        reclaim=reclaim,
+        mixed_types=mixed_types,
+    )
