@@ -190,7 +190,7 @@ class _Cycle:
         def may_leave(other: JobView) -> bool:
             if other.tenant == mine:
                 return self.policy.preempts and other.priority < job.priority
-            if not reclaims or self._used().get(other.tenant, 0) <= self.quota.get(other.tenant, 0):
+            if not reclaims or not self._borrows(other.tenant):
                 return False
             return any(name in cohort for name in line(other.tenant)[1:])
 
@@ -204,6 +204,9 @@ class _Cycle:
         for other in gone:
             self.unready.pop(other.id, None)
         return bool(gone) and self._start(job)
+
+    def _borrows(self, queue: str) -> bool:
+        return self._used().get(queue, 0) > self.quota.get(queue, 0)
 
     def _rank(self, job: JobView) -> Key:
         """Queues within their quota go first; inside a queue the order does not change."""

@@ -75,7 +75,7 @@ class _Session:
         """Start gangs of queues below their share, the lowest first; the gangs that found no room."""
         plan = self.plan
         starved: list[JobView] = []
-        for job in self.view.queue.walk(rank=lambda job: self._filled(job.tenant)):
+        for job in self.view.queue.walk(rank=self._rank):
             if self._overused(job.tenant):
                 plan.deny(job, "AssocGrpGRES", f"queue {job.tenant} holds its deserved share")
                 continue
@@ -201,6 +201,10 @@ class _Session:
             if tasks_in(spots, shape) == least:
                 return spots
         return None
+
+    def _rank(self, job: JobView) -> float:
+        """The queue with the smallest fraction of its deserved share goes first."""
+        return self._filled(job.tenant)
 
     def _filled(self, queue: str) -> float:
         """The largest fraction of its deserved share that a queue holds of any resource."""
