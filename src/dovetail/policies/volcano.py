@@ -57,6 +57,7 @@ class _Session:
         self.policy, self.view, self.plan = policy, view, plan
         self.holdings = Holdings(view)
         self.deserved = self._deserved()
+        self.capped: set[JobView] = set()  # jobs that were not started because their queue has its share
 
     def _deserved(self) -> dict[str, tuple[float, float, float]]:
         """The share of each queue in each resource, by weight, up to its request (Volcano's proportion)."""
@@ -72,11 +73,13 @@ class _Session:
         return {name: (parts[0][name], parts[1][name], parts[2][name]) for name in wants}
 
     def allocate(self) -> list[JobView]:
-        """Start gangs of queues below their share, the lowest first; the gangs that found no room."""
+        """Start gangs of queues below their share, the lowest first; the gangs that were not started."""
         plan = self.plan
         starved: list[JobView] = []
         for job in self.view.queue.walk(rank=self._rank):
             if self._overused(job.tenant):
+                starved.append(job)
+                self.capped.add(job)
                 plan.deny(job, "AssocGrpGRES", f"queue {job.tenant} holds its deserved share")
                 continue
             spots = self._gang(job)
@@ -90,17 +93,21 @@ class _Session:
     def evict(self, starved: list[JobView]) -> None:
         """Evict pods beyond their gang: of lower priority in the same queue, or of a queue over its share."""
         for job in starved:
-            if not self._overused(job.tenant) and self._make_room(job):
+            if self._make_room(job):
                 spots = self._gang(job)
                 if spots is not None and self.plan.start(job, spots):
                     self.holdings.add(job.tenant, held(spots))
 
     def _make_room(self, job: JobView) -> bool:
         before: dict[JobView, Spots] = {}
+        queues = self._queues_to_take_from(job)
         victims = [
             other
             for other in self.view.running.values()
-            if other.traits.preemptible and self._spare(other) and self._may_take(job, other)
+            if other.tenant in queues
+            and other.traits.preemptible
+            and self._may_take(job, other)
+            and self._spare(other)
         ]
         if not self._worth_while(job, victims):
             return False
@@ -119,8 +126,8 @@ class _Session:
         return False
 
     def _may_start(self, job: JobView) -> bool:
-        """Whether its gang has a place, and its tenant's limits allow it."""
-        spots = self._gang(job)
+        """Whether its queue is below its share, its gang has a place, and its tenant's limits allow it."""
+        spots = None if self._overused(job.tenant) else self._gang(job)
         return spots is not None and under_limits(
             self.view.cluster, self.plan.used, job.tenant, load_of(spots)
         )
@@ -129,6 +136,12 @@ class _Session:
         """Whether there would be enough GPUs if the victims gave up all they hold: a quick check first."""
         wanted = least_tasks(job) * job.shape.each * job.shape.milli
         return wanted <= self.plan.room.free_gpus * WHOLE + sum(victim.held for victim in victims)
+
+    def _queues_to_take_from(self, job: JobView) -> set[str]:
+        """Its own queue and, if that was below its share, the queues over theirs."""
+        if job in self.capped or self._overused(job.tenant):
+            return {job.tenant}
+        return {job.tenant, *(queue for queue in self.deserved if self._filled(queue) > 1.0)}
 
     def _may_take(self, job: JobView, victim: JobView) -> bool:
         if victim.tenant == job.tenant:
