@@ -21,7 +21,8 @@ import re
 import sys
 import tempfile
 import warnings
-from collections.abc import Iterable, Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -53,6 +54,7 @@ from dovetail.sim.run import run
 ROOT = Path(__file__).resolve().parents[1]
 SOURCE = ROOT / "src" / "dovetail"
 CLAIMS = "src/dovetail/policies/claims.csv"
+MUTANTS = "src/dovetail/policies/mutants.csv"
 PUBLIC = [
     f"dovetail.{name}"
     for name in ("bench", "client", "core", "mechanisms", "model", "policies.composed", "sim", "traces")
@@ -99,9 +101,13 @@ def build(folder: Path) -> None:
 
 def pages() -> Iterator[tuple[str, str]]:
     """Each generated file and its text."""
-    claims = list(claims_of_tests())
+    items = collected_claim_tests()
+    claims, mutants = list(claims_of(items)), list(mutants_of(items))
     yield CLAIMS, claims_csv(claims)
-    yield "docs/systems/README.md", systems_page(claims)
+    yield MUTANTS, mutants_csv(mutants)
+    yield "docs/systems/README.md", systems_page(claims, mutants)
+    for name in POLICIES.paths:
+        yield f"docs/systems/{name}.md", with_mutants(name, mutants)
     yield "docs/reference/cli.md", cli_page()
     yield "docs/reference/policies.md", policies_page()
     yield "docs/reference/formats.md", formats_page()
@@ -131,8 +137,8 @@ class Collector:
         self.items = session.items
 
 
-def claims_of_tests() -> Iterator[tuple[str, str, str]]:
-    """(system, sentence, test) of every claim that is tested: not of tests that are skipped or fail."""
+def collected_claim_tests() -> list[pytest.Item]:
+    """The claim tests: not those that are skipped or expected to fail."""
     found, said = Collector(), io.StringIO()
     options = ["--collect-only", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", f"--rootdir={ROOT}"]
     options += [
@@ -144,10 +150,15 @@ def claims_of_tests() -> Iterator[tuple[str, str, str]]:
         code = pytest.main(options, [found])
     if code != pytest.ExitCode.OK:
         sys.exit(f"error: the claim tests cannot be collected\n{said.getvalue()}")
+    return [
+        item for item in found.items if not any(item.get_closest_marker(mark) for mark in ("skip", "xfail"))
+    ]
+
+
+def claims_of(items: list[pytest.Item]) -> Iterator[tuple[str, str, str]]:
+    """(system, sentence, test) of every claim that is tested."""
     seen = set()
-    for item in found.items:
-        if any(item.get_closest_marker(mark) for mark in ("skip", "xfail")):
-            continue
+    for item in items:
         test = item.nodeid.partition("[")[0]
         for mark in item.iter_markers("claim"):
             system, sentence = mark.args
@@ -156,13 +167,34 @@ def claims_of_tests() -> Iterator[tuple[str, str, str]]:
                 yield system, sentence, test
 
 
+def mutants_of(items: list[pytest.Item]) -> Iterator[tuple[str, str, str, str]]:
+    """(system, part, change, test) of every mutant beside those claims."""
+    files = {
+        item.nodeid.partition("::")[0]: item.module for item in items if isinstance(item, pytest.Function)
+    }
+    for file, module in files.items():
+        if not file.endswith("test_mutants.py"):
+            for each in getattr(module, "MUTANTS", ()):
+                yield each.system, each.part, each.change, f"{file}::{each.killed_by}"
+
+
 def claims_csv(claims: list[tuple[str, str, str]]) -> str:
+    rows = sorted((system, test, sentence) for system, sentence, test in claims)
+    return as_csv(["system", "sentence", "test"], ((s, sentence, test) for s, test, sentence in rows))
+
+
+def mutants_csv(mutants: list[tuple[str, str, str, str]]) -> str:
+    return as_csv(["system", "part", "change", "test"], mutants)
+
+
+def as_csv(head: list[str], rows: Iterable[Sequence[str]]) -> str:
+    """A table by system, in the order of the catalogue."""
     place = {row["name"]: number for number, row in enumerate(catalogue())}
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
-    writer.writerow(["system", "sentence", "test"])
-    rows = [(place.get(system, len(place)), system, test, sentence) for system, sentence, test in claims]
-    writer.writerows((system, sentence, test) for _, system, test, sentence in sorted(rows))
+    writer.writerow(head)
+    ordered: list[Sequence[str]] = sorted(rows, key=lambda row: place.get(row[0], len(place)))
+    writer.writerows(ordered)
     return out.getvalue()
 
 
@@ -174,11 +206,34 @@ def catalogue() -> list[dict[str, str]]:
 # -- systems
 
 
-def systems_page(claims: list[tuple[str, str, str]]) -> str:
-    shown = {name: sum(1 for system, _, _ in claims if system == name) for name in POLICIES.paths}
+MARK = "<!-- mutants: written by docs/generate.py from the claim file -->\n"
+
+
+def with_mutants(name: str, mutants: list[tuple[str, str, str, str]]) -> str:
+    """The page of a system, with the table of its mutants at its end."""
+    page = (ROOT / f"docs/systems/{name}.md").read_text(encoding="utf-8").partition(MARK)[0].rstrip(
+        "\n"
+    ) + "\n"
+    mine = [
+        (part, change, test.partition("::")[2]) for system, part, change, test in mutants if system == name
+    ]
+    if not mine:
+        return page
+    rows = table(
+        ["part", "switched off", "noticed by"], ((part, change, f"`{test}`") for part, change, test in mine)
+    )
+    said = "**Mutants.** Each part is switched off alone; the claim test in the last column then fails."
+    return f"{page}\n{MARK}{said}\n\n{rows}"
+
+
+def systems_page(claims: list[tuple[str, str, str]], mutants: list[tuple[str, str, str, str]]) -> str:
+    shown = Counter(system for system, _, _ in claims)
+    broken = Counter(system for system, *_ in mutants)
+    parts = len({(system, part) for system, part, *_ in mutants})
     rows = catalogue()
-    now = [row for row in rows if shown.get(row["name"])]
-    later = [row for row in rows if not shown.get(row["name"])]
+    now = [row for row in rows if shown[row["name"]] and broken[row["name"]]]
+    unproved = [row for row in rows if row["name"] in POLICIES.paths and row not in now]
+    later = [row for row in rows if row["name"] not in POLICIES.paths]
 
     def told(row: dict[str, str]) -> list[str]:
         aims = ", ".join(OBJECTIVES.get(word, word) for word in row["objectives"].split())
@@ -186,17 +241,33 @@ def systems_page(claims: list[tuple[str, str, str]]) -> str:
 
     head = ["year", "for", "objectives", "what it is"]
     working = table(
-        ["system", *head, "claims"],
-        ([f"[{row['name']}]({row['name']}.md)", *told(row), str(shown[row["name"]])] for row in now),
+        ["system", *head, "claims", "mutants"],
+        (
+            [
+                f"[{row['name']}]({row['name']}.md)",
+                *told(row),
+                str(shown[row["name"]]),
+                str(broken[row["name"]]),
+            ]
+            for row in now
+        ),
+    )
+    linked = ([f"[{row['name']}]({row['name']}.md)", *told(row)] for row in unproved)
+    can_run = (
+        f"## Can be run, and not yet proved by mutants\n\n{table(['system', *head], linked)}\n"
+        if unproved
+        else ""
     )
     coming = table(["system", *head], ([row["name"], *told(row)] for row in later))
     return (
         f"{NOTE}# Systems\n\n"
         f"{len(now)} of {len(rows)} published schedulers work. A system works when a\n"
         "command can run it by name and a claim test shows it doing what it was published for, on a small\n"
-        "scenario where its natural baseline does not. Each has a page: claims, rules, options, deviations,\n"
-        "tests. The [reference](../reference/policies.md) lists all options too.\n\n"
-        f"## Work now\n\n{working}\n## To come\n\n{coming}"
+        "scenario where its natural baseline does not, and when its claims notice a mutant: the system with\n"
+        f"one part of its paper switched off. The tests kill {len(mutants)} mutants of {parts} parts.\n\n"
+        "Each system has a page: claims, rules, options, deviations, tests, mutants. The\n"
+        "[reference](../reference/policies.md) lists all options too.\n\n"
+        f"## Work now\n\n{working}\n{can_run}## To come\n\n{coming}"
     )
 
 

@@ -2,11 +2,75 @@
 
 from __future__ import annotations
 
+from dovetail.mechanisms.fair.dominant_share import NOTHING, Holdings, Vector
 from dovetail.model.cluster import Tenant
 from dovetail.model.units import GIB
+from dovetail.policies.classic import fifo
 from dovetail.sim.run import Run
 from dovetail.testing.build import Shape, cluster, job, run
 from dovetail.testing.claims import claim, tells_apart
+from dovetail.testing.mutants import mutant
+
+DOMINANT = "dovetail.mechanisms.fair.dominant_share:dominant"
+
+
+def gpus_alone(amount: Vector, total: Vector) -> float:
+    return amount[0] / total[0] if total[0] else 0.0
+
+
+def sum_of_parts(amount: Vector, total: Vector) -> float:
+    return sum(part / whole for part, whole in zip(amount, total, strict=True) if whole)
+
+
+def without_weight(holdings: Holdings, name: str) -> float:
+    most = [part / whole for part, whole in zip(holdings.of(name), holdings.total, strict=True) if whole]
+    return max(most, default=0.0)
+
+
+MUTANTS = (
+    mutant(
+        "drf",
+        "the smallest share goes first",
+        "the first to arrive goes first",
+        killed_by="test_published_example",
+        factory=lambda **_: fifo(discipline="skip"),
+    ),
+    mutant(
+        "drf",
+        "the smallest share goes first",
+        "what starts in a decision counts only in the next",
+        killed_by="test_published_example",
+        replace={"dovetail.policies.drf:held": lambda spots: NOTHING},
+    ),
+    mutant(
+        "drf",
+        "the dominant resource",
+        "GPUs alone count",
+        killed_by="test_dominant_resource_decides",
+        replace={DOMINANT: gpus_alone},
+    ),
+    mutant(
+        "drf",
+        "the dominant resource",
+        "the shares of all resources are added up (asset fairness)",
+        killed_by="test_sharing_incentive",
+        replace={DOMINANT: sum_of_parts},
+    ),
+    mutant(
+        "drf",
+        "weights",
+        "all tenants have the same weight",
+        killed_by="test_weights",
+        replace={"dovetail.mechanisms.fair.dominant_share:Holdings.dominant": without_weight},
+    ),
+    mutant(
+        "drf",
+        "shares of tenants",
+        "users have equal shares, whatever their tenant",
+        killed_by="test_users_add_no_share",
+        options={"by": "user"},
+    ),
+)
 
 
 def started_at_once(result: Run, prefix: str) -> int:
@@ -30,6 +94,20 @@ def test_published_example() -> None:
     tells_apart(check, run(jobs, machine, "drf"), run(jobs, machine, "fifo", discipline="skip"))
 
 
+@claim("drf", "a tenant has what half of the cluster would give it: 15 tasks of 1 CPU and 1 GB, of 30 and 30")
+def test_sharing_incentive() -> None:
+    """The paper's example against asset fairness, which gives 6 tasks and 12: less than half to B."""
+    machine = cluster(nodes=1, gpus=0, cpus=30_000, memory=30 * GIB)
+    a, b = Shape(1, 0, cpus=1_000, memory=3 * GIB), Shape(1, 0, cpus=1_000, memory=GIB)
+    jobs = [job(f"a{i}", shape=a, hours=1, tenant="A") for i in range(20)]
+    jobs += [job(f"b{i}", shape=b, hours=1, tenant="B") for i in range(20)]
+
+    def check(result: Run) -> None:
+        assert (started_at_once(result, "a"), started_at_once(result, "b")) == (5, 15)
+
+    tells_apart(check, run(jobs, machine, "drf"), run(jobs, machine, "fifo", discipline="skip"))
+
+
 @claim("drf", "weights scale the shares: with weight 3 against 1 a tenant gets three GPUs of four")
 def test_weights() -> None:
     jobs = [job(f"{name}{i}", hours=1, tenant=name) for i in range(8) for name in ("a", "b")]
@@ -39,6 +117,18 @@ def test_weights() -> None:
 
     weighted = cluster(nodes=1, gpus=8, tenants=[Tenant("a", weight=3.0), Tenant("b")])
     tells_apart(check, run(jobs, weighted, "drf"), run(jobs, cluster(nodes=1, gpus=8), "drf"))
+
+
+@claim("drf", "the share is the tenant's: with four users it gets no more than another with one")
+def test_users_add_no_share() -> None:
+    jobs = [job(f"many{i}", hours=1, tenant="many", user=f"u{i % 4}") for i in range(8)]
+    jobs += [job(f"one{i}", hours=1, tenant="one", user="v") for i in range(8)]
+
+    def check(result: Run) -> None:
+        assert (started_at_once(result, "many"), started_at_once(result, "one")) == (4, 4)
+
+    eight = cluster(nodes=1, gpus=8)
+    tells_apart(check, run(jobs, eight, "drf"), run(jobs, eight, "drf", by="user"))
 
 
 @claim(

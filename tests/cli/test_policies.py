@@ -23,14 +23,21 @@ def test_every_system_of_the_catalogue_is_listed(dove: Dove) -> None:
     assert (gavel["year"], gavel["objectives"]) == (2020, ["jct", "fair", "cost"])
 
 
-def test_a_system_works_only_with_a_claim(dove: Dove, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_system_works_only_with_claims_that_can_fail() -> None:
     from dovetail.policies.catalogue import System
 
-    proven = System("a", "", "training", (), "", False, True, (("it is good", "tests/claims/test_a.py"),))
-    unproven = System("b", "", "training", (), "", False, True, ())
-    unbuilt = System("c", "", "training", (), "", False, False, (("it is good", "x"),))
-    assert [system.works for system in (proven, unproven, unbuilt)] == [True, False, False]
-    assert [system.state for system in (proven, unproven, unbuilt)] == ["yes", "no claim test yet", "not yet"]
+    claims, mutants = (("it is good", "tests/claims/test_a.py"),), (("order", "no order", "test_a"),)
+    proven = System("a", "", "training", (), "", False, True, claims, mutants)
+    unproven = System("b", "", "training", (), "", False, True, (), ())
+    unbroken = System("c", "", "training", (), "", False, True, claims, ())
+    unbuilt = System("d", "", "training", (), "", False, False, claims, mutants)
+    found = [(system.works, system.state) for system in (proven, unproven, unbroken, unbuilt)]
+    assert found == [
+        (True, "yes"),
+        (False, "no claim test yet"),
+        (False, "no mutants yet"),
+        (False, "not yet"),
+    ]
 
 
 def test_the_list_can_be_narrowed(dove: Dove) -> None:
@@ -50,6 +57,10 @@ def test_one_system_shows_its_options_and_page(dove: Dove) -> None:
     text = dove("policies fifo").stdout
     assert text.startswith("fifo: first come, first served")
     assert "strict | skip" in text
+    assert {"part": "no overtaking", "change": "a job that does not fit is passed over"}.items() <= said[
+        "mutants"
+    ][0].items()
+    assert "no overtaking" in text
 
 
 def test_a_system_yet_to_come_is_shown_too(dove: Dove) -> None:

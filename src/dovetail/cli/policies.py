@@ -38,7 +38,8 @@ def policies(
 ) -> None:
     """List the published systems, or show one system with its options.
 
-    A system works if it can be run and a test confirms a claim of its paper.
+    A system works if it can be run, tests confirm claims of its paper, and these tests fail when a part of
+    the paper is switched off.
 
     \b
     dovetail policies --working
@@ -66,7 +67,7 @@ def policies(
         return
     works = sum(1 for system in systems.values() if system.works)
     runs = sum(1 for system in systems.values() if system.registered)
-    unproven = f"; {runs - works} more can be run but have no claim test yet" if runs > works else ""
+    unproven = f"; {runs - works} more can be run but are not yet proved" if runs > works else ""
     say(f"{works} of {len(systems)} systems work{unproven}")
     say()
     rows = [["name", "year", "for", "objectives", "works", "what it is"]]
@@ -126,7 +127,9 @@ def _show(name: str, systems: dict[str, System], as_json: bool) -> None:
     page = f"docs/systems/{name}.md"
     if as_json:
         claims = [{"sentence": sentence, "test": test} for sentence, test in system.claims]
-        print_json({**_as_json(system), "options": options, "doc": doc, "claims": claims, "page": page})
+        mutants = [{"part": part, "change": change, "test": test} for part, change, test in system.mutants]
+        shown = {"options": options, "doc": doc, "claims": claims, "mutants": mutants, "page": page}
+        print_json({**_as_json(system), **shown})
         return
     facts = [system.kind, system.year, *(OBJECTIVES.get(o, o) for o in system.objectives)]
     say(f"{name}: {system.title} ({', '.join(fact for fact in facts if fact)}); works: {system.state}")
@@ -140,6 +143,10 @@ def _show(name: str, systems: dict[str, System], as_json: bool) -> None:
         say("\n" + aligned(rows, left=(0, 1, 2)))
     for sentence, test in system.claims:
         say(f"\nclaim: {sentence}\n  shown by {test}")
+    if system.mutants:
+        say("\nswitched off, one at a time, and noticed by its claims:")
+        rows = [["part", "what is done instead"]]
+        say(aligned(rows + [[part, change] for part, change, _ in system.mutants], left=(0, 1)))
     say()
     if system.registered:
         say(f"try it:  dovetail simulate philly --cluster 52x8 --policy {name} --head 5000")

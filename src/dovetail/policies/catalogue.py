@@ -1,6 +1,7 @@
 """The catalogue of published systems, with their state: registered or not, and shown by claim tests.
 
-A system works when it can be run and a claim test shows that it does what it was published for.
+A system works when it can be run, claim tests show that it does what it was published for, and these tests
+fail when a part of the paper is switched off.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import inspect
 import io
 from dataclasses import dataclass
 from importlib.resources import files
+from importlib.resources.abc import Traversable
 from typing import Any
 
 from dovetail.model.registry import Registry
@@ -29,27 +31,33 @@ class System:
     reconstructed: bool
     registered: bool
     claims: tuple[tuple[str, str], ...]  # (sentence, test)
+    # (part of the paper, what is done instead, test that fails then)
+    mutants: tuple[tuple[str, str, str], ...]
     broken: str = ""  # why a plug-in cannot be loaded, in one line
 
     @property
     def works(self) -> bool:
-        """It can be run, and a claim test shows that it does what it was published for."""
-        return self.registered and bool(self.claims)
+        """It can be run, claim tests show what it was published for, and mutants show that they can fail."""
+        return self.registered and bool(self.claims) and bool(self.mutants)
 
     @property
     def state(self) -> str:
         if self.broken:
             return "broken"
-        return "yes" if self.works else "no claim test yet" if self.registered else "not yet"
+        if not self.registered:
+            return "not yet"
+        return "yes" if self.works else "no mutants yet" if self.claims else "no claim test yet"
 
 
 def read_systems() -> dict[str, System]:
     """The systems of the catalogue by name, then those added by plug-ins. A broken plug-in is one of them."""
     folder = files("dovetail.policies")
     claims: dict[str, list[tuple[str, str]]] = {}
-    if (file := folder / "claims.csv").is_file():
-        for row in csv.DictReader(io.StringIO(file.read_text(encoding="utf-8"))):
-            claims.setdefault(row["system"], []).append((row["sentence"], row["test"]))
+    for row in _rows(folder / "claims.csv"):
+        claims.setdefault(row["system"], []).append((row["sentence"], row["test"]))
+    mutants: dict[str, list[tuple[str, str, str]]] = {}
+    for row in _rows(folder / "mutants.csv"):
+        mutants.setdefault(row["system"], []).append((row["part"], row["change"], row["test"]))
     names = POLICIES.names()
     broken = {name: why for name in names if name not in POLICIES.paths and (why := POLICIES.problem(name))}
     found = {
@@ -62,9 +70,10 @@ def read_systems() -> dict[str, System]:
             row["reconstructed"] == "yes",
             row["name"] in names and row["name"] not in broken,
             tuple(claims.get(row["name"], ())),
+            tuple(mutants.get(row["name"], ())),
             broken.get(row["name"], ""),
         )
-        for row in csv.DictReader(io.StringIO((folder / "catalogue.csv").read_text(encoding="utf-8")))
+        for row in _rows(folder / "catalogue.csv")
     }
     for name in names:
         if name in found:
@@ -72,9 +81,15 @@ def read_systems() -> dict[str, System]:
         why = broken.get(name, "")
         doc = "cannot be loaded" if why else (inspect.getdoc(POLICIES.factory(name)) or "").partition("\n")[0]
         found[name] = System(
-            name, "", "added", (), doc, False, not why, tuple(claims.get(name, ())), broken=why
+            name, "", "added", (), doc, False, not why, tuple(claims.get(name, ())), (), broken=why
         )
     return found
+
+
+def _rows(file: Traversable) -> list[dict[str, str]]:
+    if not file.is_file():
+        return []
+    return list(csv.DictReader(io.StringIO(file.read_text(encoding="utf-8"))))
 
 
 def options_of(name: str, among: Registry[Policy] = POLICIES) -> list[dict[str, Any]]:

@@ -30,6 +30,9 @@ class Pending(NamedTuple):
     active: bool = True  # room was freed for them since the last failed try
 
 
+Entry = tuple[int, int, int, int, JobView]  # a job with unbound pods, and before it what sorts it
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodByPod:
     """Pods in order of priority and time, each to a node that fits; a pod that fits no node backs off."""
@@ -55,8 +58,7 @@ class _Cycles:
         self.policy, self.view, self.plan = policy, view, plan
         self.state = cast("Mapping[str, Pending]", view.memory or {})
         self.kept: dict[str, Pending] = {}
-        # By priority, then time in the queue; pods of equal jobs alternate, as their controllers create them.
-        self.active: list[tuple[int, int, int, int, JobView]] = []
+        self.active: list[Entry] = []
         self.full: set[Shape] = set()
 
     def run(self) -> None:
@@ -74,7 +76,7 @@ class _Cycles:
             if not pending.active and fits[pod] and self._allowed(job):
                 pending = pending._replace(active=True)
             if pending.active and pending.ready_at <= now:
-                self.active.append((-job.priority, pending.queued_at, _bound(job), job.seq, job))
+                self.active.append(_entry(job, pending.queued_at))
             elif pending.active:
                 ready_at.append(pending.ready_at)
             self.kept[job.id] = pending
@@ -84,8 +86,8 @@ class _Cycles:
         self.plan.review_at = min(ready_at, default=None)
         self.plan.memory = self.kept
 
-    def _cycle(self, entry: tuple[int, int, int, int, JobView]) -> None:
-        rank, queued_at, _, seq, job = entry
+    def _cycle(self, entry: Entry) -> None:
+        _, queued_at, _, _, job = entry
         pod = _pod(job)
         spots = () if pod in self.full else pod_spots(self.plan.room, pod, 1, emptiest=self.policy.emptiest)
         if not spots:
@@ -94,7 +96,7 @@ class _Cycles:
                 spots = pod_spots(self.plan.room, pod, 1, emptiest=self.policy.emptiest)
         if spots and self._bind(job, spots):
             if _unbound(job):
-                heappush(self.active, (rank, queued_at, _bound(job), seq, job))
+                heappush(self.active, _entry(job, queued_at))
             else:
                 self.kept.pop(job.id, None)
             return
@@ -122,8 +124,8 @@ class _Cycles:
             else:
                 self.plan.stop(victim, by=job)
             self.kept[victim.id] = Pending(self.view.now)
-            waits = (-victim.priority, self.view.now, _bound(victim), victim.seq, victim)
-            self.active = [entry for entry in self.active if entry[4] is not victim] + [waits]
+            others = [entry for entry in self.active if entry[4] is not victim]
+            self.active = [*others, _entry(victim, self.view.now)]
         heapify(self.active)
         return True
 
@@ -135,6 +137,11 @@ class _Cycles:
     def _allowed(self, job: JobView) -> bool:
         pod = job.shape.each * job.shape.milli
         return under_limits(self.view.cluster, self.plan.used, job.tenant, pod)
+
+
+def _entry(job: JobView, queued_at: int) -> Entry:
+    """By priority, then time in the queue; pods of equal jobs alternate, as their controllers create them."""
+    return -job.priority, queued_at, _bound(job), job.seq, job
 
 
 def _bound(job: JobView) -> int:

@@ -7,11 +7,22 @@ from dataclasses import dataclass, replace
 from typing import ClassVar, Literal, NamedTuple, cast
 
 from dovetail.mechanisms.order.keys import by_priority_class
+from dovetail.mechanisms.place.gpu_types import held_type, of_type
 from dovetail.mechanisms.place.placement import Placement
-from dovetail.mechanisms.place.pods import joined, least_tasks, pod_spots, spread, stacked, suits, tasks_in
+from dovetail.mechanisms.place.pods import (
+    by_type,
+    joined,
+    least_tasks,
+    pod_spots,
+    spread,
+    stacked,
+    suits,
+    tasks_in,
+)
 from dovetail.mechanisms.preempt.reclaim import latest_first, reclaim
 from dovetail.mechanisms.queue.reviews import review_by
 from dovetail.mechanisms.quota.tenant_quota import THE_CLUSTER, nominal, over_quota
+from dovetail.model.grant import Spots
 from dovetail.model.job import Shape
 from dovetail.model.units import MINUTE, micros
 from dovetail.model.view import JobView, Key, Order, Plan, Policy, Room, View
@@ -92,7 +103,10 @@ class _Cycle:
             job = self.view.running[name]
             spots = job.spots or ()
             missing = job.shape.tasks - tasks_in(spots, job.shape)
-            more = pod_spots(plan.room, replace(job.shape, roles=()), missing, emptiest=self.policy.emptiest)
+            pods = replace(job.shape, roles=())
+            if pods.each:
+                pods = of_type(pods, held_type(self.view.cluster, job))
+            more = pod_spots(plan.room, pods, missing, emptiest=self.policy.emptiest)
             if more and plan.shift(job, joined(spots, more)):
                 missing -= tasks_in(more, job.shape)
             if missing <= job.shape.tasks - least_tasks(job):
@@ -141,11 +155,9 @@ class _Cycle:
         plan = self.plan
         spots = self.place.find(plan.room, job)
         if spots is None:
-            # A GPU type has no more quota than devices, and a requeued workload waits until it fits.
-            late = job.id in self.requeued or _free(plan.room, job.shape) < job.gpus
-            if self.policy.whole or late:
+            if self.policy.whole or job.id in self.requeued:  # which waits until it fits
                 return plan.deny(job, "Resources")
-            spots = pod_spots(plan.room, job.shape, job.shape.tasks, emptiest=self.policy.emptiest)
+            spots = self._some_pods(job)
             if not spots:
                 return plan.deny(job, "Resources")
         if not plan.start(job, spots):
@@ -155,6 +167,16 @@ class _Cycle:
         else:
             self.requeued.pop(job.id, None)
         return True
+
+    def _some_pods(self, job: JobView) -> Spots:
+        """Spots for the pods that fit, on one GPU type that has enough free devices for all of them."""
+        room = self.plan.room
+        for flavour in by_type(room.cluster, job.shape):
+            if _free(room, flavour) >= job.gpus:  # a flavour has no more quota than devices
+                spots = pod_spots(room, flavour, job.shape.tasks, emptiest=self.policy.emptiest)
+                if spots:
+                    return spots
+        return ()
 
     def _evict_for(self, job: JobView) -> bool:
         """Evict jobs of the cohort that borrow this job's quota, or jobs of lower priority."""
@@ -168,7 +190,7 @@ class _Cycle:
         def may_leave(other: JobView) -> bool:
             if other.tenant == mine:
                 return self.policy.preempts and other.priority < job.priority
-            if not reclaims or self._used().get(other.tenant, 0) <= self.quota.get(other.tenant, 0):
+            if not reclaims or not self._borrows(other.tenant):
                 return False
             return any(name in cohort for name in line(other.tenant)[1:])
 
@@ -182,6 +204,9 @@ class _Cycle:
         for other in gone:
             self.unready.pop(other.id, None)
         return bool(gone) and self._start(job)
+
+    def _borrows(self, queue: str) -> bool:
+        return self._used().get(queue, 0) > self.quota.get(queue, 0)
 
     def _rank(self, job: JobView) -> Key:
         """Queues within their quota go first; inside a queue the order does not change."""
@@ -227,8 +252,9 @@ def kueue(
     first, when the owner needs its quota; `preempt` evicts lower priority inside a queue. If the pods of a
     workload do not all start within `ready_timeout` seconds, it is requeued for `requeue_backoff` seconds,
     twice as long each time. With `whole`, as under topology-aware scheduling, a workload is admitted only
-    when all its pods have a place, and jobs are evicted to make this place. Deviations: quotas count GPUs of
-    all types together, and each type has no more quota than devices; a workload of which not one pod fits is
+    when all its pods have a place, and jobs are evicted to make this place. All pods of a workload are of one
+    flavour: the GPU types that it accepts are tried in their order. Deviations: quotas count GPUs of all
+    types together, and each type has no more quota than devices; a workload of which not one pod fits is
     not admitted; a requeued workload is admitted only when it fits whole.
     """
     return Admission(

@@ -18,7 +18,8 @@ from dovetail.mechanisms.fair.dominant_share import (
 )
 from dovetail.mechanisms.fair.water_filling import water_filled
 from dovetail.mechanisms.order.keys import by_priority_class
-from dovetail.mechanisms.place.pods import joined, least_tasks, pod_spots, tasks_in, without_one
+from dovetail.mechanisms.place.gpu_types import held_type, of_type
+from dovetail.mechanisms.place.pods import by_type, joined, least_tasks, pod_spots, tasks_in, without_one
 from dovetail.mechanisms.preempt.reclaim import latest_first
 from dovetail.mechanisms.quota.tenant_quota import under_limits
 from dovetail.model.grant import Spots, load_of
@@ -35,6 +36,7 @@ class Sessions:
     emptiest: bool
     preempt: bool
     reclaim: bool
+    mixed_types: bool
     order: Order = by_priority_class
     group: Callable[[JobView], Hashable] = field(default=tenant_of)
 
@@ -55,6 +57,7 @@ class _Session:
         self.policy, self.view, self.plan = policy, view, plan
         self.holdings = Holdings(view)
         self.deserved = self._deserved()
+        self.capped: set[JobView] = set()  # jobs that were not started because their queue has its share
 
     def _deserved(self) -> dict[str, tuple[float, float, float]]:
         """The share of each queue in each resource, by weight, up to its request (Volcano's proportion)."""
@@ -70,11 +73,13 @@ class _Session:
         return {name: (parts[0][name], parts[1][name], parts[2][name]) for name in wants}
 
     def allocate(self) -> list[JobView]:
-        """Start gangs of queues below their share, the lowest first; the gangs that found no room."""
+        """Start gangs of queues below their share, the lowest first; the gangs that were not started."""
         plan = self.plan
         starved: list[JobView] = []
-        for job in self.view.queue.walk(rank=lambda job: self._filled(job.tenant)):
+        for job in self.view.queue.walk(rank=self._rank):
             if self._overused(job.tenant):
+                starved.append(job)
+                self.capped.add(job)
                 plan.deny(job, "AssocGrpGRES", f"queue {job.tenant} holds its deserved share")
                 continue
             spots = self._gang(job)
@@ -88,17 +93,21 @@ class _Session:
     def evict(self, starved: list[JobView]) -> None:
         """Evict pods beyond their gang: of lower priority in the same queue, or of a queue over its share."""
         for job in starved:
-            if not self._overused(job.tenant) and self._make_room(job):
+            if self._make_room(job):
                 spots = self._gang(job)
                 if spots is not None and self.plan.start(job, spots):
                     self.holdings.add(job.tenant, held(spots))
 
     def _make_room(self, job: JobView) -> bool:
         before: dict[JobView, Spots] = {}
+        queues = self._queues_to_take_from(job)
         victims = [
             other
             for other in self.view.running.values()
-            if other.traits.preemptible and self._spare(other) and self._may_take(job, other)
+            if other.tenant in queues
+            and other.traits.preemptible
+            and self._may_take(job, other)
+            and self._spare(other)
         ]
         if not self._worth_while(job, victims):
             return False
@@ -117,8 +126,8 @@ class _Session:
         return False
 
     def _may_start(self, job: JobView) -> bool:
-        """Whether its gang has a place, and its tenant's limits allow it."""
-        spots = self._gang(job)
+        """Whether its queue is below its share, its gang has a place, and its tenant's limits allow it."""
+        spots = None if self._overused(job.tenant) else self._gang(job)
         return spots is not None and under_limits(
             self.view.cluster, self.plan.used, job.tenant, load_of(spots)
         )
@@ -127,6 +136,12 @@ class _Session:
         """Whether there would be enough GPUs if the victims gave up all they hold: a quick check first."""
         wanted = least_tasks(job) * job.shape.each * job.shape.milli
         return wanted <= self.plan.room.free_gpus * WHOLE + sum(victim.held for victim in victims)
+
+    def _queues_to_take_from(self, job: JobView) -> set[str]:
+        """Its own queue and, if that was below its share, the queues over theirs."""
+        if job in self.capped or self._overused(job.tenant):
+            return {job.tenant}
+        return {job.tenant, *(queue for queue in self.deserved if self._filled(queue) > 1.0)}
 
     def _may_take(self, job: JobView, victim: JobView) -> bool:
         if victim.tenant == job.tenant:
@@ -172,7 +187,10 @@ class _Session:
         spots = job.spots or ()
         if self._overused(job.tenant) or tasks_in(spots, job.shape) >= _most(job):
             return False
-        more = pod_spots(self.plan.room, _pod(job.shape), 1, emptiest=self.policy.emptiest)
+        pod = _pod(job.shape)
+        if pod.each and not self.policy.mixed_types:
+            pod = of_type(pod, held_type(self.view.cluster, job))
+        more = pod_spots(self.plan.room, pod, 1, emptiest=self.policy.emptiest)
         if not more:
             return False
         if not self.plan.shift(job, joined(spots, more)):
@@ -187,10 +205,19 @@ class _Session:
     def _gang(self, job: JobView) -> Spots | None:
         least = least_tasks(job)
         shape = job.shape.of(least)
+        room = self.plan.room
         if shape.roles:
-            return self.plan.room.anywhere(shape)
-        spots = pod_spots(self.plan.room, shape, least, emptiest=self.policy.emptiest)
-        return spots if tasks_in(spots, shape) == least else None
+            return room.anywhere(shape)
+        one_pod = least == 1  # which is on one GPU type wherever it is
+        for each in (shape,) if one_pod or self.policy.mixed_types else by_type(room.cluster, shape):
+            spots = pod_spots(room, each, least, emptiest=self.policy.emptiest)
+            if tasks_in(spots, shape) == least:
+                return spots
+        return None
+
+    def _rank(self, job: JobView) -> float:
+        """The queue with the smallest fraction of its deserved share goes first."""
+        return self._filled(job.tenant)
 
     def _filled(self, queue: str) -> float:
         """The largest fraction of its deserved share that a queue holds of any resource."""
@@ -221,13 +248,22 @@ def volcano(
     score: Literal["pack", "spread"] = "pack",
     preempt: bool = True,
     reclaim: bool = True,
+    mixed_types: bool = False,
 ) -> Policy:
     """A gang starts when its least number of pods can be placed together; elastic jobs grow pod by pod.
 
     Queues are tenants and share every resource by weight; the queue with the smallest fraction of its
     deserved share goes first. Every `period` seconds a session starts gangs, evicts pods beyond a gang for
     gangs without room (of lower priority in the same queue: `preempt`; of queues over their share:
-    `reclaim`), and lets jobs grow. Deviations: the actions enqueue and backfill have nothing to do here (all
-    pods exist, and all ask for resources); growth comes after both kinds of eviction.
+    `reclaim`), and lets jobs grow. The pods of a job are on one GPU type, the types tried in the order of its
+    request; with `mixed_types` pods go to any nodes that suit them. Deviations: the actions enqueue and
+    backfill have nothing to do here (all pods exist, and all ask for resources); growth comes after both
+    kinds of eviction.
     """
-    return Sessions(quantum=micros(period), emptiest=score == "spread", preempt=preempt, reclaim=reclaim)
+    return Sessions(
+        quantum=micros(period),
+        emptiest=score == "spread",
+        preempt=preempt,
+        reclaim=reclaim,
+        mixed_types=mixed_types,
+    )

@@ -7,10 +7,10 @@ where the next pods go, add pods to a grant or remove one, and find the pods to 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 from heapq import heapify, heappop, heapreplace
 from typing import NamedTuple
 
+from dovetail.mechanisms.place.gpu_types import of_type
 from dovetail.mechanisms.place.placement import Placement
 from dovetail.model.cluster import Cluster
 from dovetail.model.grant import Spot, Spots
@@ -25,6 +25,14 @@ def suits(cluster: Cluster, shape: Shape, node: int) -> bool:
     return (not shape.each or not shape.types or machine.type.name in shape.types) and (
         not shape.partition or shape.partition in machine.partitions
     )
+
+
+def by_type(cluster: Cluster, shape: Shape) -> Sequence[Shape]:
+    """The shape on each GPU type that it accepts, in the order of the request; itself if it needs no GPU."""
+    if not shape.each:
+        return (shape,)
+    names = shape.types or dict.fromkeys(kind.name for kind in cluster.types)
+    return [of_type(shape, name) for name in names]
 
 
 def tasks_free(room: Room, shape: Shape, node: int, most: int) -> int:
@@ -95,8 +103,7 @@ def _all_tasks(room: Room, shape: Shape, *, emptiest: bool) -> Spots | None:
     """All tasks on one GPU type, the types tried in the order of the request."""
     if shape.roles:
         return room.anywhere(shape)
-    for flavour in shape.types or [kind.name for kind in room.cluster.types] if shape.each else ("",):
-        one_type = replace(shape, types=(flavour,)) if flavour else shape
+    for one_type in by_type(room.cluster, shape):
         spots = pod_spots(room, one_type, shape.tasks, emptiest=emptiest)
         if tasks_in(spots, shape) == shape.tasks:
             return spots

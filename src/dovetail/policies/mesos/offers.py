@@ -6,9 +6,8 @@ An offer is the devices, milli-cores and bytes that are free on some nodes.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 
-from dovetail.mechanisms.place.pods import suits
+from dovetail.mechanisms.place.pods import by_type, suits
 from dovetail.model.cluster import Cluster
 from dovetail.model.grant import EMPTY, Spot, Spots, slices_of, slots_for
 from dovetail.model.job import Shape
@@ -98,8 +97,7 @@ def _placed(cluster: Cluster, shape: Shape, offer: Offer, at_most: int) -> Spots
 
 
 def _filled(cluster: Cluster, shape: Shape, offer: Offer) -> Spots | None:
-    for flavour in shape.types or [kind.name for kind in cluster.types] if shape.each else ("",):
-        one_type = replace(shape, types=(flavour,)) if flavour else shape
+    for one_type in by_type(cluster, shape):
         nodes = sorted((-_count(cluster, one_type, node, offer), node) for node in offer)
         left = shape.tasks
         spots: list[Spot] = []
