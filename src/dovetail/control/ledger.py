@@ -205,8 +205,8 @@ class Ledger:
     def ended(self, report: AttemptEnd, now: int, at: int | None = None, lasted: int = 0) -> None:
         """An attempt has ended, at `at` or just now: end its job, or queue it again.
 
-        If the attempt ended while no plane ran, the job is charged up to that end, but at least for as long as
-        the attempt `lasted`: `at` is a reading of the wall clock, which may have been set meanwhile.
+        If the attempt ended while no plane ran, the job is charged up to that end, and at least for as long
+        as the attempt `lasted`: `at` is a reading of the wall clock, which may have been set meanwhile.
         """
         job_id, epoch, exit = report
         self.forget.append((job_id, epoch))
