@@ -41,7 +41,7 @@ def dove(client: Any, folder: Path) -> Dove:
 
 
 def test_describe_shows_what_a_job_runs_and_hides_secrets(client: Any, dove: Dove, tmp_path: Path) -> None:
-    env = {"LR": "0.1", "HF_TOKEN": SECRET}
+    env = {"LR": "0.1", "HF_TOKEN": SECRET, "PATH": "/usr/bin"}
     one = {"workdir": str(tmp_path), "env": env, "hold": True}
     words = ["python", "train.py", "--note", "two words", "--api-key", SECRET]
     job = client.submit({**one, "command": words}).id
@@ -51,6 +51,7 @@ def test_describe_shows_what_a_job_runs_and_hides_secrets(client: Any, dove: Dov
     )
     assert re.search(rf"^ +in +{tmp_path}$", said, re.MULTILINE)
     assert re.search(r"^ +with +HF_TOKEN=\(hidden\)\n +LR=0.1$", said, re.MULTILINE)
+    assert "PATH" not in said
     script = client.submit(
         {**one, "setup": "module load x", "run": "echo first\n\necho second\n", "array": "0-1"}
     )
@@ -61,7 +62,7 @@ def test_describe_shows_what_a_job_runs_and_hides_secrets(client: Any, dove: Dov
         assert SECRET not in said
         found = json.loads(dove(f"describe {id} --json"))
         assert (found["run"], found["workdir"]) == ("echo first\n\necho second\n", str(tmp_path))
-        assert found["env"] == {"HF_TOKEN": "(hidden)", "LR": "0.1"}
+        assert found["env"] == {"HF_TOKEN": "(hidden)", "LR": "0.1", "PATH": "/usr/bin"}
 
 
 def test_the_header_of_a_history_counts_all_jobs(client: Any, dove: Dove) -> None:

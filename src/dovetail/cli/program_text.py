@@ -9,11 +9,18 @@ from dovetail.cli.tables import Raw
 
 
 def program_facts(raw: Raw) -> list[tuple[str, str]]:
-    """A line for the command, the folder and each variable. A longer script follows as `script_text`."""
+    """A line for the command, the folder and each variable. A longer script follows as `script_text`.
+
+    Variables that the client passes on by itself, such as PATH, are long and alike for all jobs: JSON has them.
+    """
+    from dovetail.client.client import PASSED_ON
+
     lines = _script(raw)
     more = f" ... ({len(lines)} lines, see below)" if len(lines) > 1 else ""
     facts = [("runs", f"{lines[0]}{more}" if lines else "-"), ("in", str(raw.get("workdir") or "-"))]
     for name, value in (raw.get("env") or {}).items():
+        if name in PASSED_ON:
+            continue
         label = "with" if facts[-1][0] == "in" else ""
         facts.append((label, f"{name}={value}"))
     return facts
