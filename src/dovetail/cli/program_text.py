@@ -11,7 +11,7 @@ from dovetail.cli.tables import Raw
 def program_facts(raw: Raw) -> list[tuple[str, str]]:
     """A line for the command, the folder and each variable. A longer script follows as `script_text`.
 
-    Variables that the client passes on by itself, such as PATH, are long and alike for all jobs: JSON has them.
+    Variables that the client passes on by itself, such as PATH, are long and alike for all jobs: see JSON.
     """
     from dovetail.client.client import PASSED_ON
 
