@@ -683,7 +683,7 @@ def test_a_worker_gets_nothing_of_ours(monkeypatch: pytest.MonkeyPatch) -> None:
             files = {file.name for file in Path(f"/proc/{worker.pid}/fd").iterdir()}
             assert len(files) <= 5
             stat = Path(f"/proc/{worker.pid}/stat").read_text().rpartition(")")[2].split()
-            assert int(stat[16]) >= 10  # nice
+            assert int(stat[16]) >= min(os.nice(0) + 10, 19)  # nicer than the plane
             limits = Path(f"/proc/{worker.pid}/limits").read_text()
             assert str(2 << 30) in next(line for line in limits.splitlines() if "address space" in line)
         finally:

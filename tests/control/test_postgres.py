@@ -7,6 +7,7 @@ import random
 import signal
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -96,13 +97,15 @@ def stopped_until_replaced(nursery: harness.Nursery, folder: Path, url: str, nam
     """Stop a leader until the other plane leads, and let it go on. False if there is no other."""
     (other,) = set(NAMES) - {name}
     pid = nursery.pids[name]
-    os.kill(pid, signal.SIGSTOP)
+    with suppress(ProcessLookupError):  # it may have died of its own fault by now
+        os.kill(pid, signal.SIGSTOP)
     try:
         if cut:
             cut_off(url)
         harness.eventually(lambda: nursery.dead(other, 0.001) or leads(folder, other), "that the other leads")
     finally:
-        os.kill(pid, signal.SIGCONT)
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGCONT)
     return other in nursery.pids
 
 
