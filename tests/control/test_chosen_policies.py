@@ -16,6 +16,9 @@ from tests.control import test_api as api
 from tests.control.test_api import Live
 from tests.control.test_policy_failures import up
 
+from dovetail.control import stand_in
+from dovetail.control.serve import Wanted, plane_up
+
 FIVE = "id,submit,gpus,duration,tenant\nA,0,4,6h,red\nB,0,2,1h,red\nC,0,1,30m,blue\n"
 FILE = '''
 """A policy in a file; it leaves a mark when it is run."""
@@ -177,6 +180,18 @@ def test_a_plug_in_may_be_installed_while_a_plane_runs(tmp_path: Path, plug_ins:
         refused(dovetail(tmp_path, "policy", "unmakable"), "RuntimeError: no luck")
         assert (client.policy()["name"], client.policy()["stand_in"]) == ("late", None)
         assert client.connection.get("/policies")["items"]  # the others are listed
+
+
+def test_a_plane_that_is_up_has_its_policy_on_record(tmp_path: Path) -> None:
+    """Also if it is killed before anything happens."""
+    for policy in ("fifo", "sjf"):
+        with plane_up(Wanted(folder=tmp_path, policy=policy, virtual="2x2")) as made:
+            kept = made.plane.store.value(stand_in.KEY)
+            assert kept is not None
+            assert json.loads(kept)["chosen"][0] == policy
+            era = made.plane.store.era()
+            assert era is not None
+            assert json.loads(era["header"])["policy"] == policy
 
 
 def test_a_plane_without_its_plug_in_comes_up_and_says_so(tmp_path: Path, plug_ins: Path) -> None:

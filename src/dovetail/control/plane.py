@@ -81,7 +81,7 @@ class Plane:
     # -- for other threads
 
     def start(self) -> None:
-        """Start the loop; returns when this plane leads, or when it finds that another plane does."""
+        """Start the loop; returns when this plane leads, with that on record, or when another plane does."""
         self._thread.start()
         self._ready.wait()
         if isinstance(self.failed, DovetailError | OSError):
@@ -181,6 +181,7 @@ class Plane:
                         self._seek()
                         continue
                     self._tick()
+                    self._ready.set()  # what was chosen at this start is on record
                 except (Deposed, Fenced) as error:
                     self._step_down(str(error))
                 except CoreFailed as error:
@@ -209,7 +210,6 @@ class Plane:
             self.beat, self.trouble = time.monotonic(), ""
             self.leads = True
             log.info("this plane leads, with policy %s", self._led().header.policy)
-            self._ready.set()
         else:
             self.trouble = ""
             self._ready.set()
@@ -299,7 +299,7 @@ class Plane:
         self.beat = time.monotonic()
         state, engine = self._led(), self.engine
         ledger = state.ledger
-        if not (self._inbox or ledger.pending):
+        if not (self._inbox or ledger.pending or ledger.batch):
             state.forecasts.loop_works(False)
             engine.wait(self._nap(state))
             state.forecasts.loop_works(True)
