@@ -830,7 +830,7 @@ class Driver(threading.Thread):
 
 ACTIVE = {"pending", "held", "running", "stopping"}
 POLICIES: tuple[tuple[str, dict[str, Any]], ...] = (
-    ("kueue", {"whole": True, "score": "pack"}),
+    ("dovetail", {}),
     ("kueue", {"whole": True, "score": "pack"}),
     ("srtf", {}),
     ("fifo", {}),

@@ -32,7 +32,7 @@ def test_two_hundred_kills_lose_nothing(tmp_path: Path, number: int, seed: int) 
     def worked() -> bool:
         """Enough has been done between the kills; on a busy machine that takes more of them."""
         done = len(driver.kinds) > number / 2 and driver.deeds["requeue"] > 2 and by_itself
-        return bool(done and driver.policies - {"kueue"}) or not driver.is_alive()
+        return bool(done and driver.policies - {"dovetail"}) or not driver.is_alive()
 
     with harness.nursed() as nursery:
         driver.start()

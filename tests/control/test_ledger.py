@@ -45,6 +45,7 @@ ANN = Caller("ann", "team", "ann", "user")
 CLUSTER = parse_cluster("2x4:A100")
 SMALL = parse_cluster("1x4:A100")
 POLICIES: tuple[tuple[str, dict[str, Any]], ...] = (
+    ("dovetail", {}),
     ("kueue", {"whole": True}),
     ("fifo", {}),
     ("srtf", {}),

@@ -440,6 +440,7 @@ def test_a_database_of_the_first_version_is_upgraded(tmp_path: Path) -> None:
         assert database.execute("SELECT version_num FROM alembic_version").fetchall() == [("0001",)]
     with plane_up(Wanted(folder=tmp_path, virtual="1x2")) as up:
         assert rows(up.plane) == {"854xyh": "completed", "j6fd8g": "completed", "xggddm": "held"}
+        assert up.plane.policy == ("kueue", {"whole": True, "score": "pack"}), "it keeps its own"
         commands.release(up.plane, ["xggddm"])
         harness.eventually(lambda: set(rows(up.plane).values()) == {"completed"}, "the end of all jobs")
         with up.plane.store.reading() as connection:

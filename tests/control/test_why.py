@@ -208,11 +208,10 @@ def test_what_is_not_found_is_named(live: api.Live, method: str, path: str) -> N
 
 def test_the_policy_tells_what_is_in_force(live: api.Live) -> None:
     found = live.get("policy")
-    assert (found["name"], found["default"]) == ("kueue", True)
-    assert found["options"] == {"whole": True, "score": "pack"}
-    assert (found["in_force"]["whole"], found["in_force"]["strategy"]) == (True, "best-effort")
-    plain = live.ask("PUT", "policy", "admin", {"name": "kueue"}).json
-    assert (plain["default"], plain["options"], plain["in_force"]["whole"]) == (False, {}, False)
+    assert (found["name"], found["default"], found["options"]) == ("dovetail", True, {})
+    assert (found["in_force"]["aging"], found["in_force"]["preempt"]) == (5.0, True)
+    plain = live.ask("PUT", "policy", "admin", {"name": "kueue", "options": {"whole": True}}).json
+    assert (plain["default"], plain["options"], plain["in_force"]["whole"]) == (False, {"whole": True}, True)
     assert live.ask("PUT", "policy", "admin", {"name": "default"}).json == found
 
 

@@ -46,7 +46,7 @@ class NamedPolicy(NamedTuple):
         return ChosenPolicy(self.name, self.options, made_policy(self.name, self.options))
 
 
-DEFAULT_POLICY = NamedPolicy("kueue", {"whole": True, "score": "pack"})  # priorities, quotas, preemption
+DEFAULT_POLICY = NamedPolicy("dovetail", {})  # priorities, quotas, preemption; no job is starved
 PLAIN_POLICY = NamedPolicy("backfill", {})  # first come first served, with backfilling; it stops no job
 DEFAULT = "default"  # names the policy of a new plane
 

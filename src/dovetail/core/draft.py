@@ -30,6 +30,7 @@ class Note(NamedTuple):
     job: str
     word: str
     detail: str
+    behind: str = ""  # the job that it must not delay
 
 
 @dataclass(slots=True)
@@ -214,10 +215,10 @@ class Draft:
         limited = self._core.limited
         self.starts_arrivals = NEVER if limited else PAST_WAITING if past_waiting else IF_NONE_WAITS
 
-    def deny(self, job: JobView, reason: str, detail: str = "") -> bool:
-        """Say why a job is passed over; returns False."""
+    def deny(self, job: JobView, reason: str, detail: str = "", behind: JobView | None = None) -> bool:
+        """Say why a job is passed over, and which job it must not delay; returns False."""
         if self.notes is not None:
-            self.notes.append(Note(job.id, reason, detail))
+            self.notes.append(Note(job.id, reason, detail, "" if behind is None else behind.id))
         return False
 
     def _more(self) -> More:

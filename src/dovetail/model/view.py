@@ -236,7 +236,9 @@ class Plan(Protocol):
     ) -> None: ...  # `by`: the waiting job that it makes way for, if it is one; its user is told
     def shift(self, job: JobView, spots: Spots, terms: Terms = FULL) -> bool: ...  # move, resize, share
     def resize(self, job: JobView, tasks: int) -> bool: ...  # in place, near what it holds; False: no room
-    def deny(self, job: JobView, reason: str, detail: str = "") -> bool: ...  # why it waits; returns False
+    def deny(
+        self, job: JobView, reason: str, detail: str = "", behind: JobView | None = None
+    ) -> bool: ...  # why it waits, and which job it must not delay; returns False
     def rest(
         self, on: JobView | None = None
     ) -> None: ...  # ask again only when a waiting job (or this one) may fit

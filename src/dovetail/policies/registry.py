@@ -14,6 +14,7 @@ from dovetail.model.view import Policy
 POLICIES: Registry[Policy] = Registry(
     "policy",
     {
+        "dovetail": "dovetail.policies.dovetail:dovetail",
         "fifo": "dovetail.policies.classic:fifo",
         "sjf": "dovetail.policies.classic:sjf",
         "srtf": "dovetail.policies.classic:srtf",
