@@ -384,7 +384,7 @@ def test_describe_shows_the_request_and_the_lost_work(dove: Dove, plane: Any) ->
     plane.on("GET", "/jobs/k3v9q2", Reply(job))
     said = dove("describe k3v9q2").stdout
     assert "8 GPUs on 2 nodes, A100; 1.5 CPUs and 1.5 GiB of memory on each node" in said
-    assert "lost       1 GPU-hours of work that was not saved" in said
+    assert "lost       1 GPU h of work that was not saved" in said
     plane.on("GET", "/jobs/k3v9q2", Reply(a_job(cpus=1.0, memory=0)))
     said = dove("describe k3v9q2").stdout
     assert "asks for   4 GPUs on 1 node, A100; 1 CPU\n" in said
@@ -863,13 +863,13 @@ def test_shares_history_and_report(dove: Dove, plane: Any) -> None:
     assert dove("shares").stdout.startswith("10 of 16 GPUs in use")
     listed(plane, a_job(state="failed", exit_code=1, ended_at="2026-11-15T12:31:00Z"), path="/history")
     said = dove("history --since 2026-11-01 --mine").stdout
-    assert said.startswith("1 job, 0.067 GPU-hours")
+    assert said.startswith("1 job, 0.067 GPU h")
     assert "30 min" in said
     assert plane.asked[-1].query["since"].endswith("Z")
     usage = {"key": "ann", "gpu_hours": 12.5, "lost_gpu_hours": 0.5, "jobs": 3, "wait": {"mean": 60.0}}
     plane.on("GET", "/report", Reply({"by": "user", "items": [usage], "total": usage}))
     said = dove("report --by user --last-month").stdout
-    assert said.startswith("12.5 GPU-hours by 3 jobs")
+    assert said.startswith("12.5 GPU h by 3 jobs")
     query = plane.asked[-1].query
     assert query["by"] == "user"
     assert query["since"] < query["until"]

@@ -15,7 +15,7 @@ Dove = Callable[..., Result]
 
 def test_info_summarises_a_trace(dove: Dove) -> None:
     text = dove("trace info five.csv --gpus 8").stdout
-    assert text.startswith("five: 5 jobs over 0 s, 32.8 GPU-hours")
+    assert text.startswith("five: 5 jobs over 0 s, 32.8 GPU h")
     said = json.loads(dove("trace info five.csv --json").stdout)
     assert (said["jobs"], said["tenants"], said["sizes"]) == (5, 2, {"1": 2, "2": 2, "4": 1})
 

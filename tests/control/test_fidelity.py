@@ -189,7 +189,8 @@ def test_the_command_answers_first_and_then_shows_each_job(tmp_path: Path) -> No
     lines = result.stdout.splitlines()
     for line, policy in zip(lines, ("fifo", "srtf"), strict=False):
         assert re.fullmatch(
-            rf"{policy}: 4 jobs, mean completion [\d.]+ (min|s) live, [\d.]+ (min|s) simulated "
+            rf"{policy}: 4 jobs, mean completion [\d.]+ (min|s)( \d+ s)? live, "
+            r"[\d.]+ (min|s)( \d+ s)? simulated "
             r"\([+-][\d.]+ %\); worst job [+-][\d.]+ %",
             line,
         )

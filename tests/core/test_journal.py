@@ -97,7 +97,7 @@ def test_a_reason_names_what_is_missing(tmp_path: Path) -> None:
     core, _ = core_at(tmp_path / "a.jsonl", make, 3)
     wide, late = explain(core, "wide"), explain(core, "late")
     assert wide.word == "Resources"
-    assert wide.sentence == "It asks for 8 GPUs; 5 are free. long holds the rest and should end in 60 min."
+    assert wide.sentence == "It asks for 8 GPUs; 5 are free. long holds the rest and should end in 1 h."
     assert (late.word, late.ahead) == ("Priority", 1)
     assert "wide" in late.sentence
     with pytest.raises(InputError, match="nobody"):
@@ -115,7 +115,7 @@ def test_a_reason_says_it_if_what_is_free_is_not_together(tmp_path: Path) -> Non
     core, _ = core_at(tmp_path / "a.jsonl", make, 2)
     assert explain(core, "pair").sentence == (
         "It asks for 2 GPUs; 2 are free, but no more than 1 on one node (n0). "
-        "2 jobs hold the rest; the first to end should be a, in 60 min."
+        "2 jobs hold the rest; the first to end should be a, in 1 h."
     )
 
 

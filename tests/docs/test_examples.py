@@ -111,7 +111,7 @@ _CHANGES = (
     (r"127\.0\.0\.1:\d+", "ADDRESS"),
     (r"\d{4}-\d\d-\d\d[T ][\d:.]+Z?", "MOMENT"),
     (r"\b(?:[A-Z][a-z]{2} )?\d\d:\d\d(?::\d\d)?\b", "CLOCK"),
-    (r"\b\d[\d,]*(?:\.\d+)? (?:us|ms|s|min|h|d)\b", "SPAN"),
+    (r"\b\d[\d,]*(?:\.\d+)? (?:us|ms|s|min|h|d)\b(?: \d+ (?:s|min|h)\b)?", "SPAN"),
     (r", between CLOCK and CLOCK", ""),  # not said of two moments in the same minute
     (r"cancelled; it is stopping", "cancelled"),  # unless it has stopped already
     (r"\(now\)", "(SPAN ago)"),

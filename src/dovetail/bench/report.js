@@ -1,9 +1,14 @@
 "use strict";
-const spoken = (s) => {
-  for (const [unit, size] of [["d", 86400], ["h", 3600], ["min", 60]])
-    if (s >= (unit === "d" ? 2 : 1) * size) return (s / size).toPrecision(3) + " " + unit;
-  return (+s.toPrecision(3)) + " s";
+// The rules of dashboard/format.js, in short.
+const parts = (s, large, one, small, other) => {
+  const units = Math.round(s / small), whole = Math.floor(units * small / large), rest = units - whole * large / small;
+  return `${whole.toLocaleString("en-GB")} ${one}` + (rest ? ` ${rest} ${other}` : "");
 };
+const spoken = (s) =>
+  s > 0 && s < 0.1 ? (Math.round(1000 * s) ? `${Math.round(1000 * s)} ms` : "<1 ms")
+    : s < 9.95 ? `${Math.round(10 * s) / 10} s` : s < 59.5 ? `${Math.round(s)} s`
+      : s < 600 ? parts(s, 60, "min", 1, "s") : s < 3570 ? `${Math.round(s / 60)} min`
+        : s < 86370 ? parts(s, 3600, "h", 60, "min") : parts(s, 86400, "d", 3600, "h");
 const said = { time: spoken, span: spoken, share: (v) => (100 * v).toFixed(1) + " %",
   count: (v) => v.toLocaleString("en", { maximumFractionDigits: v < 10 ? 1 : 0 }) };
 const hidden = new Set();

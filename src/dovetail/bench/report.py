@@ -18,7 +18,7 @@ from dovetail import __version__
 from dovetail.bench.chart_data import ChartData, Row
 from dovetail.bench.compare import COLUMNS, MORE_COLUMNS, Column, Comparison
 from dovetail.bench.metrics import Group
-from dovetail.model.units import SECOND, spoken
+from dovetail.model.formats import duration, figure, hours, unit_for
 
 COLOURS = 8  # in the style sheet; further policies have dashed lines
 MOST_GROUPS = 25
@@ -126,7 +126,7 @@ def _listed(labels: Sequence[str]) -> str:
 
 
 def _said(seconds: float) -> str:
-    return spoken(seconds * SECOND)
+    return duration(seconds)
 
 
 def _unbroken(text: str) -> str:
@@ -188,18 +188,7 @@ def _scaled(found: Comparison, column: Column) -> tuple[float, str]:
     if column.unit != "time":
         return 1.0, ""
     means = [interval.mean for label in found.labels if (interval := found.interval(label, column))]
-    return _unit(max(means, default=0.0))
-
-
-def _unit(seconds: float) -> tuple[float, str]:
-    return next(((s, name) for s, name in ((HOUR, "h"), (60.0, "min")) if seconds >= 2 * s), (1.0, "s"))
-
-
-def _figure(value: float) -> str:
-    size = abs(value)
-    if size == 0:
-        return "0"
-    return f"{value:,.0f}" if size >= 99.95 else f"{value:.1f}" if size >= 9.995 else f"{value:.3g}"
+    return unit_for(max(means, default=0.0))
 
 
 def _compared(found: Comparison, caption: str, columns: Sequence[Column], note: str) -> str:
@@ -219,9 +208,9 @@ def _compared(found: Comparison, caption: str, columns: Sequence[Column], note: 
             if interval is None:
                 cells.append('<span class="none">–</span>')
                 continue
-            text = _figure(interval.mean / size)
+            text = figure(interval.mean / size)
             if interval.half is not None:
-                text += f'<span class="half"> ± {_figure(interval.half / size)}</span>'
+                text += f'<span class="half"> ± {figure(interval.half / size)}</span>'
             if label in best[at]:
                 text = f'<strong class="best">{text}<span class="mark" title="best"> ★</span></strong>'
             elif label in level[at]:
@@ -259,7 +248,7 @@ def _grouped(caption: str, what: str, found: Comparison, groups_of: Callable[[st
     if not order:
         return ""
     longest = max((group.jct.mean for by_name in groups.values() for group in by_name.values()), default=0.0)
-    size, unit = _unit(longest / 10)
+    size, unit = unit_for(longest / 10)
     reads: list[tuple[str, Callable[[Group], float]]] = [
         ("mean completion", lambda group: group.jct.mean),
         ("mean waiting", lambda group: group.wait.mean),
@@ -274,7 +263,7 @@ def _grouped(caption: str, what: str, found: Comparison, groups_of: Callable[[st
     labels = [f"{_key(number)}{esc(label)}" for number, label in enumerate(found.labels)]
     rows = []
     for group in order[:MOST_GROUPS]:
-        cells = [esc(group.name or "(none)"), f"{group.jobs:,}", _figure(group.gpu_hours)]
+        cells = [esc(group.name or "(none)"), f"{group.jobs:,}", hours(group.gpu_hours)]
         for _, read in reads:
             values = [
                 read(groups[label][group.name]) / size if group.name in groups[label] else None
@@ -285,9 +274,9 @@ def _grouped(caption: str, what: str, found: Comparison, groups_of: Callable[[st
             cells += [
                 '<span class="none">–</span>'
                 if value is None
-                else f'<strong class="best">{_figure(value)}</strong>'
+                else f'<strong class="best">{figure(value)}</strong>'
                 if value == least
-                else _figure(value)
+                else figure(value)
                 for value in values
             ]
         rows.append(cells)

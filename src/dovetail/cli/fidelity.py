@@ -236,12 +236,12 @@ def _signed(share: float) -> str:
 def _print(found: Sequence[Fidelity], jobs_out: Path | None) -> None:
     from dovetail.cli.outputs import aligned, count, figure, plainly, say, unit_for
     from dovetail.control.fidelity import JOB_WITHIN, MEAN_WITHIN
+    from dovetail.model.formats import duration
 
     for one in found:
-        size, unit = unit_for(one.live)
         say(
-            f"{one.label}: {count(len(one.pairs), 'job')}, mean completion {figure(one.live / size)} {unit} "
-            f"live, {figure(one.simulated / size)} {unit} simulated ({_signed(one.difference)}); "
+            f"{one.label}: {count(len(one.pairs), 'job')}, mean completion {duration(one.live)} "
+            f"live, {duration(one.simulated)} simulated ({_signed(one.difference)}); "
             f"worst job {_signed(one.worst.difference)}"
         )
     say()

@@ -9,6 +9,7 @@ import typer
 from dovetail.cli.connection import StateOption, connected
 from dovetail.cli.outputs import count
 from dovetail.cli.tables import Column, JsonOption, OutputOption, Raw, plain, print_items, read_form
+from dovetail.model.formats import number
 
 
 def gpus(
@@ -59,7 +60,7 @@ COLUMNS = (
     plain("index", head="GPU", left=False),
     plain("type"),
     plain("state"),
-    Column("used", lambda item: f"{_used(item):g}", left=False),
+    Column("used", lambda item: number(_used(item), 3), left=False),
     Column("job", lambda item: _jobs(item, 3)),
 )
 WIDE = (Column("all its jobs", lambda item: _jobs(item, 1_000)),)

@@ -9,11 +9,12 @@ from typing import Annotated, Any
 import typer
 
 from dovetail.cli.connection import StateOption, connected
-from dovetail.cli.outputs import count, figure, note, plainly
+from dovetail.cli.outputs import count, note, plainly
 from dovetail.cli.ps import gpus_text, where_or_why
 from dovetail.cli.tables import Column, JsonOption, OutputOption, Raw, plain, print_items, read_form
 from dovetail.cli.times import ago, clock, lasting, read_moment
 from dovetail.model.errors import InputError
+from dovetail.model.formats import gpu_hours, hours
 
 SinceOption = Annotated[
     str | None,
@@ -60,8 +61,8 @@ def history(
         if more and not form.for_programs:
             total = client.connection.get("/history/total", filters)
     shown = f", the last {count(len(items), 'job')} of them below" if more else ""
-    hours = float(total["gpu_seconds"]) / 3600
-    head = f"{count(total['jobs'], 'job')}, {figure(hours)} GPU-hours{shown}" if items else _nothing(filters)
+    used = gpu_hours(float(total["gpu_seconds"]))
+    head = f"{count(total['jobs'], 'job')}, {used}{shown}" if items else _nothing(filters)
     foot = "sums by tenant, user or day:  dovetail report --by user"
     print_items(items, form, key="jobs", name="id", columns=COLUMNS, wide=WIDE, head=head, foot=foot)
     if more and not form.for_programs:
@@ -111,7 +112,7 @@ WIDE = (
     plain("letter", head="ST"),
     plain("tenant"),
     plain("restarts", left=False),
-    Column("GPU-hours", lambda job: figure((job.get("gpu_seconds") or 0.0) / 3600), left=False),
-    Column("lost", lambda job: figure((job.get("lost_gpu_seconds") or 0.0) / 3600), left=False),
+    Column("GPU-hours", lambda job: hours((job.get("gpu_seconds") or 0.0) / 3600), left=False),
+    Column("lost", lambda job: hours((job.get("lost_gpu_seconds") or 0.0) / 3600), left=False),
     Column("submitted", lambda job: clock(job.get("submitted_at"))),
 )

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from dovetail.model.errors import BadOption, InputError, NeverFits
+from dovetail.model.formats import number, size
 
 if TYPE_CHECKING:
     from dovetail.bench.policy_choice import PolicyChoice
@@ -182,7 +183,8 @@ def _too_large(trace: str, unfit: list[Job], cluster: str, misfit: Callable[[Job
     if shape.types:
         asks += f" of type {' or '.join(shape.types)}"
     if shape.cpus or shape.memory:
-        asks += f" with {shape.cpus * shape.tasks / 1_000:g} cores and {shape.memory * shape.tasks:,} bytes"
+        cores, memory = number(shape.cpus * shape.tasks / 1_000, 3), size(shape.memory * shape.tasks)
+        asks += f" with {cores} cores and {memory} of memory"
     line = _line_of(trace, job.id)
     where = trace if line is None else f"{trace}, line {line}"
     others = f" ({len(unfit) - 1:,} other jobs are too large as well)" if len(unfit) > 1 else ""

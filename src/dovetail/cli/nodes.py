@@ -11,6 +11,7 @@ from dovetail.cli.node_ranges import node_names
 from dovetail.cli.outputs import count, plainly
 from dovetail.cli.tables import Column, JsonOption, OutputOption, Raw, plain, print_items, read_form
 from dovetail.model.errors import InputError
+from dovetail.model.formats import number, size
 
 NodesArgument = Annotated[
     list[str], typer.Argument(metavar="NODE...", help="n0, n0,n1 or gpu[01-08].", show_default=False)
@@ -53,7 +54,7 @@ def nodes(
     gpus = sum(_number(item, "gpus") for item in items)
     free = sum(_number(item, "free") for item in items)
     out = sum(item.get("state") != "up" for item in items)
-    head = f"{count(len(items), 'node')}, {free:g} of {count(gpus, 'GPU')} free" + (
+    head = f"{count(len(items), 'node')}, {number(free)} of {count(gpus, 'GPU')} free" + (
         f", {count(out, 'node')} out of service" if out else ""
     )
     print_items(items, form, key="nodes", name="name", columns=COLUMNS, wide=WIDE, head=head)
@@ -96,20 +97,20 @@ def _number(item: Raw, key: str) -> float:
 
 
 def _jobs(item: Raw) -> str:
-    return f"{len(item.get('jobs') or ()) + _number(item, 'others'):g}"
+    return number(len(item.get("jobs") or ()) + _number(item, "others"))
 
 
 COLUMNS = (
     Column("node", lambda item: str(item.get("name"))),
     plain("state"),
     plain("type"),
-    Column("GPUs", lambda item: f"{_number(item, 'gpus'):g}", left=False),
-    Column("free", lambda item: f"{_number(item, 'free'):g}", left=False),
+    Column("GPUs", lambda item: number(_number(item, "gpus")), left=False),
+    Column("free", lambda item: number(_number(item, "free")), left=False),
     Column("jobs", _jobs, left=False),
     plain("reason"),
 )
 WIDE = (
     plain("cpus", head="CPUs", left=False),
-    Column("memory", lambda item: f"{_number(item, 'memory') / (1 << 30):,.0f} GiB", left=False),
+    Column("memory", lambda item: size(_number(item, "memory")), left=False),
     plain("jobs", head="my jobs"),
 )

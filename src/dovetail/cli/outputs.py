@@ -1,9 +1,8 @@
-"""Output of the commands: numbers with units, aligned tables, JSON, and files written as a whole."""
+"""Output of the commands: aligned tables, JSON, and files written as a whole. Amounts are `model.formats`."""
 
 from __future__ import annotations
 
 import json
-import math
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -13,51 +12,13 @@ from typing import IO, TYPE_CHECKING, Any
 import typer
 
 from dovetail.model.errors import InputError
+from dovetail.model.formats import count as count
+from dovetail.model.formats import figure as figure
+from dovetail.model.formats import percent as percent
+from dovetail.model.formats import unit_for as unit_for
 
 if TYPE_CHECKING:
     from dovetail.sim.run import Run
-
-UNITS = ((86_400.0, "d"), (3_600.0, "h"), (60.0, "min"), (1.0, "s"))
-
-
-def figure(value: float) -> str:
-    """A number with about three significant digits, never with an exponent.
-
-    >>> figure(1234.5), figure(88.04), figure(6.4), figure(0.0), figure(0.004)
-    ('1,234', '88.0', '6.40', '0', '0.004')
-    """
-    size = abs(value)
-    if size == 0 or not math.isfinite(size):
-        return f"{value:g}"
-    if size >= 99.95:
-        return f"{value:,.0f}"
-    if size >= 9.995:
-        return f"{value:.1f}"
-    if size >= 0.0995:
-        return f"{value:.2f}"
-    return f"{value:.3f}" if size >= 0.0005 else "<0.001"
-
-
-def unit_for(*values: float) -> tuple[float, str]:
-    """One unit for all these seconds: the largest that fits at least twice into the first positive value."""
-    first = next((value for value in values if value > 0), 0.0)
-    return next(((size, name) for size, name in UNITS[1:] if first >= 2 * size), UNITS[-1])
-
-
-def percent(share: float) -> str:
-    if 0 < share < 0.0005:
-        return "<0.1 %"
-    return f"{100 * share:.1f} %" if share < 0.0995 else f"{100 * share:.0f} %"
-
-
-def count(number: float, thing: str) -> str:
-    """`1 job`, `1,203 jobs`, `0.5 GPUs`.
-
-    >>> count(1, "job"), count(1_203.0, "job"), count(2.5, "GPU")
-    ('1 job', '1,203 jobs', '2.5 GPUs')
-    """
-    told = f"{number:,.0f}" if number == round(number) else f"{number:,.6g}"
-    return f"{told} {thing}{'' if number == 1 else 's'}"
 
 
 def plainly(text: str) -> str:

@@ -11,6 +11,7 @@ from dovetail.cli.outputs import count, note, plainly, say
 from dovetail.cli.submit import FileArgument, Flags, WithCommand, flagged, read_job, told_with_lines
 from dovetail.cli.tables import Column, print_table, print_value, read_form
 from dovetail.cli.times import expected
+from dovetail.model.formats import number
 
 if TYPE_CHECKING:
     from dovetail.client.documents import Plan
@@ -56,7 +57,7 @@ def plan_job(
     for text in found.raw.get("notes") or () if found.fits else ():
         note(plainly(str(text)))
     if found.cost is not None:
-        say(f"cost: {found.cost:g}")
+        say(f"cost: {number(found.cost)}")
 
 
 def _answer(found: Plan) -> str:
@@ -80,5 +81,5 @@ def _stopped(found: Plan) -> str:
 
 PLACES = (
     Column("node", lambda spot: str(spot.get("node"))),
-    Column("GPUs", lambda spot: f"{spot.get('gpus') or 0:g}", left=False),
+    Column("GPUs", lambda spot: number(spot.get("gpus") or 0, 3), left=False),
 )

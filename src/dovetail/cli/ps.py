@@ -30,6 +30,7 @@ from dovetail.cli.tables import (
 )
 from dovetail.cli.times import ago, clock, expected, lasting, since
 from dovetail.model.errors import InputError
+from dovetail.model.formats import gpu_hours, size
 
 if TYPE_CHECKING:
     from dovetail.client.client import Client
@@ -417,8 +418,8 @@ def _array_facts(raw: Raw) -> list[tuple[str, str]]:
 def _gpu_time(raw: Raw) -> list[tuple[str, str]]:
     lost = raw.get("lost_gpu_seconds") or 0.0
     return [
-        ("used", f"{(raw.get('gpu_seconds') or 0.0) / 3600:.3g} GPU-hours"),
-        ("lost", f"{lost / 3600:.3g} GPU-hours of work that was not saved" if lost else "-"),
+        ("used", gpu_hours(raw.get("gpu_seconds") or 0.0)),
+        ("lost", f"{gpu_hours(lost)} of work that was not saved" if lost else "-"),
     ]
 
 
@@ -457,7 +458,7 @@ def _asked(raw: Raw) -> str:
     """Total GPUs; cores and memory on each node, as in a job file."""
     nodes, share = raw.get("nodes") or 1, _share(raw)
     each = [count(raw["cpus"], "CPU")] if raw.get("cpus") else []
-    each += [f"{raw['memory'] / (1 << 30):.4g} GiB of memory"] if raw.get("memory") else []
+    each += [f"{size(raw['memory'])} of memory"] if raw.get("memory") else []
     if each and not raw.get("gpus"):
         return f"{' and '.join(each)} on {'each of ' if nodes > 1 else ''}{count(nodes, 'node')}"
     gpus = count(raw.get("gpus") or 0, "GPU") if share == 1 else f"{gpus_text(raw)} GPUs"

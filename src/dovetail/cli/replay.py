@@ -35,7 +35,7 @@ def replay(
     core, step = core_at(journal, maker, at)
     decided = "decided" if step.decided else "nothing to decide"
     say(
-        f"step {step.number} at t={seconds(step.now):g} s ({spoken(step.now)}): "
+        f"step {step.number} at t={seconds(step.now):.10g} s ({spoken(step.now)}): "
         f"{count(len(step.events), 'event')}, {decided}, {count(len(step.actions), 'action')}; "
         "as in the journal"
     )

@@ -8,7 +8,7 @@ import typer
 
 from dovetail.cli.connection import StateOption, connected
 from dovetail.cli.history import SinceOption, UntilOption, read_period
-from dovetail.cli.outputs import count, figure, plainly
+from dovetail.cli.outputs import count, plainly
 from dovetail.cli.tables import (
     Column,
     JsonOption,
@@ -21,6 +21,7 @@ from dovetail.cli.tables import (
 )
 from dovetail.cli.times import lasting, now, read_moment
 from dovetail.model.errors import InputError, UnknownName
+from dovetail.model.formats import hours
 
 BY = ("tenant", "user", "type", "model", "day", "month")
 NOTHING = "nothing was used"
@@ -64,7 +65,7 @@ def report(
         return
     items = list(found.get("items") or ())
     total = found.get("total") or {}
-    head = f"{figure(_held(total))} GPU-hours by {count(total.get('jobs') or 0, 'job')}" if items else NOTHING
+    head = f"{hours(_held(total))} GPU h by {count(total.get('jobs') or 0, 'job')}" if items else NOTHING
     columns = [plain("key", head=by), *COLUMNS]
     if any(item.get("cost") is not None for item in items):
         columns.insert(2, Column(f"cost ({plainly(found.get('currency') or '')})", _cost, left=False))
@@ -100,8 +101,8 @@ def _wait(item: Raw) -> str:
 
 
 COLUMNS = (
-    Column("GPU-hours", lambda item: figure(_held(item)), left=False),
-    Column("lost", lambda item: figure(_lost(item)), left=False),
+    Column("GPU-hours", lambda item: hours(_held(item)), left=False),
+    Column("lost", lambda item: hours(_lost(item)), left=False),
     Column("jobs", lambda item: f"{item.get('jobs') or 0:,}", left=False),
     Column("mean wait", _wait, left=False),
 )

@@ -14,6 +14,7 @@ from dovetail.cli.tables import (
     print_value,
     read_form,
 )
+from dovetail.model.formats import number
 
 
 def shares(output: OutputOption = "", as_json: JsonOption = False, state: StateOption = None) -> None:
@@ -31,7 +32,7 @@ def shares(output: OutputOption = "", as_json: JsonOption = False, state: StateO
         return
     items = list(found.get("items") or ())
     total = found.get("total") or {}
-    head = f"{_number(total, 'used'):g} of {count(_number(total, 'gpus'), 'GPU')} in use"
+    head = f"{number(_number(total, 'used'))} of {count(_number(total, 'gpus'), 'GPU')} in use"
     print_items(items, form, key="tenants", name="tenant", columns=COLUMNS, wide=WIDE, head=head)
 
 
@@ -43,14 +44,14 @@ COLUMNS = (
     Column("tenant", lambda item: str(item.get("tenant") or "-")),
     plain("weight", left=False),
     plain("quota", left=False),
-    Column("used", lambda item: f"{_number(item, 'used'):g}", left=False),
-    Column("borrowed", lambda item: f"{_number(item, 'borrowed'):g}", left=False),
+    Column("used", lambda item: number(_number(item, "used")), left=False),
+    Column("borrowed", lambda item: number(_number(item, "borrowed")), left=False),
     plain("limit", left=False),
     plain("running", left=False),
     plain("pending", head="waiting", left=False),
 )
 WIDE = (
     plain("borrow", head="may borrow", left=False),
-    Column("fair share", lambda item: f"{_number(item, 'fair'):g}", left=False),
+    Column("fair share", lambda item: number(_number(item, "fair")), left=False),
     plain("parent"),
 )

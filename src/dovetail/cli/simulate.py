@@ -184,13 +184,14 @@ def _print(
     from shlex import quote
 
     from dovetail.cli.outputs import aligned, count, figure, percent, plainly, say, unit_for
+    from dovetail.model.formats import duration, gpu_hours
     from dovetail.model.units import SECOND, spoken
 
     m = result.metrics
     done = f"deadlock, {m.finished:,} of " if result.stalled else ""
     say(
         f"{result.label}: {done}{count(m.jobs, 'job')} on {count(question.cluster.gpus, 'GPU')}, "
-        f"{spoken(m.simulated * SECOND)} simulated in {figure(m.cpu_seconds)} s"
+        f"{spoken(m.simulated * SECOND)} simulated in {duration(m.cpu_seconds)}"
     )
     say()
     size, unit = unit_for(m.jct.mean, m.jct.max, m.wait.max)
@@ -217,7 +218,7 @@ def _print(
     if m.finished < m.jobs:
         line("unfinished", f"{m.jobs - m.finished:,}", f"jobs: {_ends(result)}")
     if m.preemptions:
-        line("preemptions", f"{m.preemptions:,}", f"{figure(m.lost_gpu_seconds / 3600)} GPU-hours lost")
+        line("preemptions", f"{m.preemptions:,}", f"{gpu_hours(m.lost_gpu_seconds)} lost")
     if m.deadlines:
         line("deadlines", f"{m.missed:,}", f"missed of {m.deadlines:,}")
     if m.fairness.jain is not None and m.fairness.share_error is not None:

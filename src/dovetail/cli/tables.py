@@ -11,6 +11,7 @@ import typer
 
 from dovetail.cli.outputs import aligned, plainly, print_json, say
 from dovetail.model.errors import InputError
+from dovetail.model.formats import number
 
 Raw = Mapping[str, Any]
 
@@ -158,7 +159,7 @@ def _text(value: Any) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, float):
-        return f"{value:g}"
+        return number(value, 6)
     if isinstance(value, list | tuple):
         return ",".join(map(_text, value))
     if isinstance(value, Mapping):

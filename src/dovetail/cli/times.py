@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from dovetail.cli.outputs import plainly
 from dovetail.model.errors import InputError
+from dovetail.model.formats import duration
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -20,10 +21,8 @@ def now() -> datetime:
 
 
 def lasting(seconds: float | None) -> str:
-    """`12 min`, `2.5 h`; `-` if it is not known."""
-    from dovetail.model.units import micros, spoken
-
-    return "-" if seconds is None else spoken(micros(round(max(seconds, 0.0))))
+    """`12 min`, `2 h 30 min`; `-` if it is not known."""
+    return "-" if seconds is None else duration(round(max(seconds, 0.0)))
 
 
 def since(text: Any) -> float | None:

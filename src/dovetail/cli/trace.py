@@ -194,13 +194,14 @@ def _as_json(summary: Summary) -> dict[str, Any]:
 
 
 def _print(summary: Summary, gpus: int | None) -> None:
-    from dovetail.cli.outputs import aligned, count, figure, note, percent, say
+    from dovetail.cli.outputs import aligned, count, note, percent, say
+    from dovetail.model.formats import hours
     from dovetail.model.units import spoken
 
     load = f", load {summary.load:.2f} on {gpus:,} GPUs" if summary.load is not None else ""
     say(
         f"{summary.name}: {count(summary.jobs, 'job')} over {spoken(summary.span)}, "
-        f"{figure(summary.gpu_hours)} GPU-hours{load}"
+        f"{hours(summary.gpu_hours)} GPU h{load}"
     )
     say()
     heads = [f"p{100 * q:g}" if q < 1 else "max" for q in summary.durations]

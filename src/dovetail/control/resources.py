@@ -29,8 +29,9 @@ from dovetail.control.field_types import (
 from dovetail.control.problems import RequestError, refusal, shown
 from dovetail.model.cluster import MOST_DEVICES, Cluster, GpuType
 from dovetail.model.errors import NeverFits
+from dovetail.model.formats import size
 from dovetail.model.job import Shape
-from dovetail.model.units import GIB, WHOLE, parse_memory
+from dovetail.model.units import WHOLE, parse_memory
 
 ANY = ("any", "gpu")  # names for any type
 MOST_TYPES = 32
@@ -230,7 +231,7 @@ def accepted_types(resources: Resources, cluster: Cluster) -> tuple[str, ...]:
         least, most = gpu_memory_range(resources.gpu_memory)
         fitting = [k for k in kinds if least <= k.memory and (most is None or k.memory <= most)]
         if not fitting:
-            sizes = ", ".join(f"{kind.name} {kind.memory / GIB:.3g} GiB" for kind in kinds)
+            sizes = ", ".join(f"{kind.name} {size(kind.memory)}" for kind in kinds)
             raise RequestError.at(
                 "/resources/gpu_memory",
                 f"no acceptable GPU has {resources.gpu_memory}; there is {sizes}; ask for another amount",
@@ -284,15 +285,14 @@ def never_fits(shape: Shape, cluster: Cluster) -> str:
         )
     if (largest := max(n.memory for n in nodes)) < shape.memory:
         return (
-            f"{shape.memory / GIB:.4g} GiB of memory on one node, "
-            f"but the largest has {largest / GIB:.4g} GiB; ask for less"
+            f"{size(shape.memory)} of memory on one node, but the largest has {size(largest)}; ask for less"
         )
     each = ", ".join(
         part
         for part in (
             f"{shape.each}{kind} GPUs" if shape.each else "",
             f"{shape.cpus / 1_000:g} CPUs" if shape.cpus else "",
-            f"{shape.memory / GIB:.4g} GiB" if shape.memory else "",
+            size(shape.memory) if shape.memory else "",
         )
         if part
     )

@@ -24,7 +24,7 @@ def replayed(path: str | Path, make: Make) -> Iterator[tuple[Core, Step]]:
         new = core.handle(old.now, old.events, failure=old.failure)
         if new.actions != old.actions:
             raise ReplayMismatch(
-                f"{path}: step {old.number} at t={old.now / 1e6:g} s gave {new.actions}, the journal has "
+                f"{path}: step {old.number} at t={old.now / 1e6:.10g} s gave {new.actions}, the journal has "
                 f"{old.actions}; the policy {header.policy} has changed since it was written"
             )
         yield core, new

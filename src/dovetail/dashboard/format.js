@@ -1,4 +1,7 @@
-/** Numbers, moments and spans as people read them; null, undefined and what is no number become a dash. */
+/**
+ * Numbers, moments and spans as people read them; null, undefined and what is no number become a dash.
+ * The command line has the same rules for amounts, in model/formats.py; a test compares the two.
+ */
 
 const NONE = "–";
 const MINUTE = 60;
@@ -30,6 +33,7 @@ export function number(x, digits = 2) {
  */
 export function percent(x) {
   if (!isNumber(x)) return NONE;
+  if (x > 0 && x < 0.0005) return "<0.1 %";
   const digits = Math.abs(x) < 0.1 && x !== 0 ? 1 : 0;
   return `${(100 * x).toLocaleString("en-GB", { maximumFractionDigits: digits })} %`;
 }
@@ -42,8 +46,9 @@ export function percent(x) {
 export function duration(seconds) {
   if (!isNumber(seconds)) return NONE;
   if (seconds < 0) return `-${duration(-seconds)}`;
-  if (seconds < 10 && seconds % 1) return `${seconds.toFixed(1)} s`;
-  if (seconds < MINUTE) return `${Math.round(seconds)} s`;
+  if (seconds > 0 && seconds < 0.1) return seconds < 0.0005 ? "<1 ms" : `${Math.round(1000 * seconds)} ms`;
+  if (seconds < 9.95) return `${Math.round(10 * seconds) / 10} s`;
+  if (seconds < MINUTE - 0.5) return `${Math.round(seconds)} s`;
   if (seconds < 10 * MINUTE) return parts(seconds, MINUTE, "min", 1, "s");
   if (seconds < HOUR - 30) return `${Math.round(seconds / MINUTE)} min`;
   if (seconds < DAY - 30) return parts(seconds, HOUR, "h", MINUTE, "min");
@@ -55,7 +60,8 @@ function parts(x, large, one, small, other) {
   const units = Math.round(x / small);
   const whole = Math.floor((units * small) / large);
   const rest = units - (whole * large) / small;
-  return rest ? `${whole} ${one} ${rest} ${other}` : `${whole} ${one}`;
+  const most = whole.toLocaleString("en-GB");
+  return rest ? `${most} ${one} ${rest} ${other}` : `${most} ${one}`;
 }
 
 /**
@@ -109,13 +115,21 @@ export function span(expected) {
 }
 
 /**
- * GPU-seconds as GPU-hours.
+ * A number of GPU hours, for a column that names the unit.
+ * @param {number | null | undefined} x
+ */
+export function hours(x) {
+  if (!isNumber(x)) return NONE;
+  if (x > 0 && x < 0.0005) return "<0.001";
+  return number(x, Math.abs(x) < 1 ? 3 : 1);
+}
+
+/**
+ * GPU-seconds as GPU hours.
  * @param {number | null | undefined} seconds
  */
 export function gpuHours(seconds) {
-  if (!isNumber(seconds)) return NONE;
-  const hours = seconds / HOUR;
-  return `${number(hours, hours < 1 ? 3 : 1)} GPU h`;
+  return isNumber(seconds) ? `${hours(seconds / HOUR)} GPU h` : NONE;
 }
 
 /** @param {number | null | undefined} n */

@@ -83,7 +83,7 @@ class PolicyError(DovetailError):
 
     def __init__(self, step: Any, cause: Exception) -> None:
         self.step = step
-        where = f"step {step.number}, t={step.now / 1e6:g} s"
+        where = f"step {step.number}, t={step.now / 1e6:.10g} s"
         super().__init__(f"the policy failed at {where}: {type(cause).__name__}: {cause}")
 
 

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import re
 
+from dovetail.model.formats import duration
+
 SECOND = 1_000_000
 MINUTE = 60 * SECOND
 HOUR = 60 * MINUTE
@@ -69,12 +71,9 @@ def parse_memory(text: str | int) -> int:
 
 
 def spoken(micros: float) -> str:
-    """A duration in a readable unit, with at most three figures.
+    """A duration as people read it.
 
     >>> spoken(9_000 * SECOND), spoken(0), spoken(1_500)
-    ('2.5 h', '0 s', '1.5 ms')
+    ('2 h 30 min', '0 s', '2 ms')
     """
-    for unit, size in (("d", DAY), ("h", HOUR), ("min", MINUTE), ("s", SECOND), ("ms", 1_000)):
-        if abs(micros) >= (2 * size if unit == "d" else size):
-            return f"{micros / size:.3g} {unit}" if micros / size < 999.5 else f"{micros / size:,.0f} {unit}"
-    return f"{micros:.0f} us" if micros else "0 s"
+    return duration(micros / SECOND)

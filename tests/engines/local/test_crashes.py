@@ -329,6 +329,8 @@ def test_a_supervisor_imports_little() -> None:
     assert {name for name in loaded if name.startswith("dovetail.")} == {
         "dovetail.engines",
         "dovetail.engines.local",
+        "dovetail.model",
+        "dovetail.model.formats",
         *(f"dovetail.engines.local.{name}" for name in SUPERVISOR_MODULES),
     }
 

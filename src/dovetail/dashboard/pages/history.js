@@ -3,7 +3,7 @@
 
 import { download, get, onceBack } from "../api.js";
 import { go, useRoute } from "../app.js";
-import { duration, money, number, when } from "../format.js";
+import { duration, hours, money, number, when } from "../format.js";
 import { setting, ticked, typed, unsent } from "../jobs/inputs.js";
 import { PriceCard } from "../jobs/prices.js";
 import { asked, over, STATES } from "../jobs/resources.js";
@@ -208,11 +208,6 @@ function Sums({ report }) {
         ${report.more > 0 && html`
           <p class="muted">${number(report.more)} more rows are not shown.</p>`}`}
     <//>`;
-}
-
-/** @param {number | null | undefined} x */
-function hours(x) {
-  return number(x, x !== null && x !== undefined && Math.abs(x) < 1 ? 4 : 2);
 }
 
 /** What a group is called if it has no name. @param {string} key */

@@ -74,6 +74,7 @@ from dovetail.engines.local.processes import (
     send_signal,
     session_members,
 )
+from dovetail.model.formats import duration
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -315,7 +316,9 @@ class Supervisor:
             return
         spent = (now - self.started_monotonic) * SECOND
         if spent >= limit:
-            self._ask_to_end("timeout", f"over its time limit of {limit / SECOND:g} s", self.launch["grace"])
+            self._ask_to_end(
+                "timeout", f"over its time limit of {duration(limit / SECOND)}", self.launch["grace"]
+            )
         elif spent >= self._warning_after(limit) and not self.warned:
             self.warned = True
             for pid in descendants():
@@ -419,7 +422,7 @@ class Supervisor:
 
     def _grace_text(self) -> str:
         order = stop_order(self.folder, self.term) if self.ending == "stopped" else None
-        return f"{(order or self.launch)['grace'] / SECOND:g} s"
+        return duration((order or self.launch)["grace"] / SECOND)
 
     def _is_removed(self) -> bool:
         """Whether the folder of the attempt was removed, perhaps made again by an engine that noticed."""
