@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 Entry = tuple[Key, int, "ActiveJob"]
 Heap = list[Entry]
+FEW_STALE = 200  # entries of jobs that no longer wait; policies that look at all waiting jobs pass over them
 
 
 class Queue:
@@ -125,7 +126,7 @@ class Queue:
                 self._lanes, self._flat, self._ranks = {}, [], []
                 return
         self._stale += 1
-        if self._stale > 10_000 and self._stale > 4 * self.size:
+        if self._stale > FEW_STALE and self._stale > 4 * self.size:
             self._sweep()
 
     def head(self, skip: Collection[Shape] = ()) -> ActiveJob | None:

@@ -47,6 +47,7 @@ class Room:
         "_buckets",
         "_cpus",
         "_cuts",
+        "_ever",
         "_filled",
         "_free",
         "_home",
@@ -91,6 +92,7 @@ class Room:
         self._kinds: dict[tuple[str, ...], tuple[int, ...]] = {}
         self._cuts: dict[tuple[int, int], tuple[int, ...]] = {}
         self._needs: dict[Shape, int] = {}
+        self._ever: dict[Shape, bool] = {}
 
     # -- reading
 
@@ -216,8 +218,10 @@ class Room:
 
     def ever(self, shape: Shape) -> bool:
         """Whether the shape fits the empty cluster with all nodes up."""
-        empty = Room(self.cluster)
-        return empty.anywhere(shape) is not None
+        known = self._ever.get(shape)
+        if known is None:
+            known = self._ever[shape] = Room(self.cluster).anywhere(shape) is not None
+        return known
 
     def cuts(self, kind: int, tasks: int) -> tuple[int, ...]:
         """How a gang of single GPUs is split over the largest nodes of a type; () if it never fits."""
