@@ -11,17 +11,15 @@ For thousands of rows that all differ, use `time_share_lp`.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from dovetail.solve.errors import SolveFailed
 from dovetail.solve.portable import dot
 from dovetail.solve.space_sharing import NONE, Pairs, Shared, cut, usable
-from dovetail.solve.time_shares import Matrix, Shares, Solution, Vector, within
-
-if TYPE_CHECKING:
-    from scipy.sparse import csc_matrix
+from dovetail.solve.time_shares import IntVector, Matrix, Shares, Solution, Vector, within
 
 
 def level(shares: Shares, scale: Vector) -> Solution:
@@ -32,9 +30,10 @@ def level(shares: Shares, scale: Vector) -> Solution:
 def level_with(shares: Shares, pairs: Pairs, scale: Vector) -> Shared:
     """The same, where rows may run in pairs."""
     cells = _Cells(shares, pairs)
-    over = cells.reach(1.0 / scale)
-    rows = cells.stack([(cells.within, None), (-over, np.ones((len(scale), 1)))], extra=1)
-    limits = np.concatenate([cells.limits, np.zeros(len(scale))])
+    n, t = len(scale), cells.count
+    rises = _Entries(np.arange(n), np.full(n, t), np.ones(n))
+    rows = _stacked([*cells.within, (n, [cells.reach(-1.0 / scale), rises])], t + 1)
+    limits = np.concatenate([cells.limits, np.zeros(n)])
     cost = np.concatenate([np.zeros(cells.count), [-1.0]])
     found = cells.shares(_solved(cost, rows, limits, [("nonnegative", len(limits))], "level"))
     return found._replace(value=float((found.reach(shares, pairs) / scale).min()))
@@ -48,9 +47,11 @@ def total(shares: Shares, gain: Vector) -> Solution:
 def total_with(shares: Shares, pairs: Pairs, gain: Vector) -> Shared:
     """The same, where rows may run in pairs."""
     cells = _Cells(shares, pairs)
-    cost = -np.asarray(cells.reach(gain).sum(axis=0)).ravel()
+    reach = cells.reach(gain)
+    cost = -np.bincount(reach.column, weights=reach.value, minlength=cells.count)
+    rows = _stacked(cells.within, cells.count)
     found = cells.shares(
-        _solved(cost, cells.within, cells.limits, [("nonnegative", len(cells.limits))], "total reach")
+        _solved(cost, rows, cells.limits, [("nonnegative", len(cells.limits))], "total reach")
     )
     return found._replace(value=dot(gain, found.reach(shares, pairs)))
 
@@ -64,7 +65,8 @@ def reaching(shares: Shares, need: Vector) -> Matrix | None:
 def reaching_with(shares: Shares, pairs: Pairs, need: Vector) -> Shared | None:
     """The same, where rows may run in pairs."""
     cells = _Cells(shares, pairs)
-    rows = cells.stack([(cells.within, None), (-cells.reach(np.ones(len(need))), None)])
+    n = len(need)
+    rows = _stacked([*cells.within, (n, [cells.reach(-np.ones(n))])], cells.count)
     limits = np.concatenate([cells.limits, -need])
     found = _solved(np.zeros(cells.count), rows, limits, [("nonnegative", len(limits))], "")
     return None if found is None else cells.shares(found)
@@ -81,22 +83,20 @@ def finish_with(shares: Shares, pairs: Pairs, age: Vector, work: Vector, isolate
     With v for 1 / reach, which is a second-order cone: |(2, reach - v)| <= reach + v.
     """
     cells = _Cells(shares, pairs)
-    n, reach = len(work), cells.reach(np.ones(len(work)))
-    from scipy.sparse import csc_matrix, hstack, identity, vstack  # noqa: PLC0415  slow to load
-
-    eye, none = identity(n, format="csc"), csc_matrix
-    within = hstack([cells.within, none((len(cells.limits), n + 1))])
-    late = hstack([none((n, cells.count)), csc_matrix(np.diag(work / isolated)), -np.ones((n, 1))])
-    cones = [
-        hstack([-reach, -eye, none((n, 1))]),
-        none((n, cells.count + n + 1)),
-        hstack([-reach, eye, none((n, 1))]),
+    n, rho = len(work), cells.count + len(work)
+    each, v = np.arange(n), cells.count + np.arange(n)
+    late = [_Entries(each, v, work / isolated), _Entries(each, np.full(n, rho), np.full(n, -1.0))]
+    reach = cells.reach(-np.ones(n))
+    cones = [  # the three entries of each row together
+        _Entries(3 * reach.row, reach.column, reach.value),
+        _Entries(3 * each, v, np.full(n, -1.0)),
+        _Entries(3 * reach.row + 2, reach.column, reach.value),
+        _Entries(3 * each + 2, v, np.ones(n)),
     ]
-    order = np.arange(3 * n).reshape(3, n).T.ravel()  # the three entries of each row together
-    rows = vstack([within, late, vstack(cones, format="csr")[order]], format="csc")
-    ends = np.concatenate([np.zeros(n), np.full(n, 2.0), np.zeros(n)])[order]
+    rows = _stacked([*cells.within, (n, late), (3 * n, cones)], rho + 1)
+    ends = np.tile([0.0, 2.0, 0.0], n)
     limits = np.concatenate([cells.limits, -age / isolated, ends])
-    cost = np.zeros(cells.count + n + 1)
+    cost = np.zeros(rho + 1)
     cost[-1] = 1.0
     kinds = [("nonnegative", len(cells.limits) + n), *[("cone", 3)] * n]
     found = cells.shares(_solved(cost, rows, limits, kinds, "finish-time fairness"))
@@ -107,13 +107,49 @@ def _single(found: Shared) -> Solution:
     return Solution(found.x, found.value)
 
 
+class _Entries(NamedTuple):
+    """Entries of a sparse matrix."""
+
+    row: IntVector
+    column: IntVector
+    value: Vector
+
+
+class _Columns(NamedTuple):
+    """A sparse matrix by columns, as Clarabel reads it; SciPy's own class takes longer to make than to solve."""
+
+    data: Vector
+    indices: IntVector
+    indptr: IntVector
+    shape: tuple[int, int]
+
+    @property
+    def nnz(self) -> int:
+        return len(self.data)
+
+    @property
+    def has_canonical_format(self) -> bool:
+        return True  # each column in order of rows, nothing twice
+
+
+def _stacked(blocks: Sequence[tuple[int, Sequence[_Entries]]], width: int) -> _Columns:
+    """Blocks of (height, entries), one below the other."""
+    parts: list[_Entries] = []
+    height = 0
+    for tall, entries in blocks:
+        parts += [each._replace(row=each.row + height) for each in entries]
+        height += tall
+    row, column, value = (np.concatenate(each) for each in zip(*parts, strict=True))
+    order = np.lexsort((row, column))
+    starts = np.zeros(width + 1, dtype=np.intp)
+    np.cumsum(np.bincount(column, minlength=width), out=starts[1:])
+    return _Columns(value[order], row[order], starts, (height, width))
+
+
 class _Cells:
     """The entries of x that may be more than 0, then such pairs, and what all problems ask of them."""
 
     def __init__(self, shares: Shares, pairs: Pairs) -> None:
-        from scipy.sparse import coo_matrix, identity, vstack  # noqa: PLC0415  slow to load
-
-        self._coo: Any = coo_matrix
         self.problem, self.pairs = shares, pairs
         self.row, self.way = np.nonzero(shares.allowed)
         self.pair = usable(shares, pairs)
@@ -127,13 +163,15 @@ class _Cells:
         self._at = np.concatenate([at, at[single:]])
         held = np.concatenate([shares.weight[self.row], shares.size[first]])
         pool = shares.pool[np.concatenate([self.way, pairs.way[self.pair]])]
-        devices = coo_matrix((held, (pool, at)), (p, self.count))
         time = np.concatenate([np.ones(single), 1.0 / shares.count[first], 1.0 / shares.count[second]])
-        times = coo_matrix((time, (self._who, self._at)), (n, self.count))
-        self.within: csc_matrix = vstack([-identity(self.count), devices, times], format="csc")
+        self.within: list[tuple[int, list[_Entries]]] = [
+            (self.count, [_Entries(at, at, np.full(self.count, -1.0))]),  # no share below 0
+            (p, [_Entries(pool, at, held)]),
+            (n, [_Entries(self._who, self._at, time)]),
+        ]
         self.limits = np.concatenate([np.zeros(self.count), shares.capacity, np.ones(n)])
 
-    def reach(self, by: Vector) -> Any:
+    def reach(self, by: Vector) -> _Entries:
         """What each row reaches, times `by`, as a matrix over the cells."""
         pairs, count = self.pairs, self.problem.count
         first, second = pairs.first[self.pair], pairs.second[self.pair]
@@ -144,17 +182,7 @@ class _Cells:
                 pairs.speed_second[self.pair] / count[second],
             ]
         )
-        return self._coo((speed * by[self._who], (self._who, self._at)), (len(by), self.count))
-
-    def stack(self, parts: list[tuple[Any, Matrix | None]], extra: int = 0) -> csc_matrix:
-        from scipy.sparse import csc_matrix, hstack, vstack  # noqa: PLC0415  slow to load
-
-        wide = [
-            hstack([cells, csc_matrix((cells.shape[0], extra)) if more is None else more]) if extra else cells
-            for cells, more in parts
-        ]
-        stacked: csc_matrix = vstack(wide, format="csc")
-        return stacked
+        return _Entries(self._who, self._at, speed * by[self._who])
 
     def shares(self, found: Vector) -> Shared:
         """The solution as a matrix and by pair, without the solver's rounding beyond the limits."""
@@ -167,15 +195,15 @@ class _Cells:
         return Shared(*cut(self.problem, self.pairs, x, y), 0.0)
 
 
-def _solved(cost: Vector, rows: csc_matrix, limits: Vector, kinds: list[tuple[str, int]], asked: str) -> Any:
+def _solved(cost: Vector, rows: _Columns, limits: Vector, kinds: list[tuple[str, int]], asked: str) -> Any:
     """The minimum; None if the problem is one of feasibility only and is infeasible."""
     import clarabel  # noqa: PLC0415
-    from scipy.sparse import csc_matrix  # noqa: PLC0415
 
     settings = clarabel.DefaultSettings()
     settings.verbose = False
     made = {"nonnegative": clarabel.NonnegativeConeT, "cone": clarabel.SecondOrderConeT}
-    nothing = csc_matrix((len(cost), len(cost)))
+    size = len(cost)
+    nothing = _Columns(np.empty(0), np.empty(0, np.intp), np.zeros(size + 1, np.intp), (size, size))
     cones = [made[kind](size) for kind, size in kinds]
     answer = clarabel.DefaultSolver(nothing, cost, rows, limits, cones, settings).solve()
     status = str(answer.status)
