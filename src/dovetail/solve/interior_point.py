@@ -116,7 +116,7 @@ class _Entries(NamedTuple):
 
 
 class _Columns(NamedTuple):
-    """A sparse matrix by columns, as Clarabel reads it; SciPy's own class takes longer to make than to solve."""
+    """A sparse matrix by columns, as Clarabel reads it. Making one of SciPy takes longer than solving it."""
 
     data: Vector
     indices: IntVector
