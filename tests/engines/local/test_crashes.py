@@ -221,16 +221,22 @@ def test_a_gang_of_which_one_process_still_runs_is_stopped(bench: Bench) -> None
     assert bench.end().cause == "stopped"
 
 
-def test_attempts_are_lost_when_the_machine_restarts(bench: Bench) -> None:
+@pytest.mark.parametrize("ended", [True, False])
+def test_an_attempt_is_lost_when_the_machine_restarts_unless_it_had_ended(bench: Bench, ended: bool) -> None:
     bench.run(bash("exit 0"))
     eventually(lambda: not belonging_to(bench.root))
     folder = bench.folder()
     (folder / "exit.json").unlink()
+    if not ended:
+        (folder / "ended.json").unlink()
     started = json.loads((folder / "started.json").read_text())
     (folder / "started.json").write_text(json.dumps({**started, "boot": "another"}))
     bench.restart()
     end = bench.end()
-    assert end[1:3] == ("lost", "the machine was restarted while it ran")
+    if ended:
+        assert end[:2] == (0, "exited")
+    else:
+        assert end[1:3] == ("lost", "the machine was restarted while it ran")
     assert end.lasted == 0, "how long it ran is not known"
 
 

@@ -188,10 +188,18 @@ class Supervisor:
         if started is not None:
             self.started_at = started["at"]
             self.started_since_boot = started["since_boot"]
-            if started["boot"] != boot_id():
-                self.started_since_boot = 0
-                self.end(KILLED_CODE, "lost", "the machine was restarted while it ran")
-                return
+        if started is not None and started["boot"] != boot_id():
+            self.started_since_boot = 0
+            detail = "the machine was restarted while it ran"
+        else:
+            detail = self._kill_left_behind(problem)
+        if ended is not None:
+            self.end(ended["code"], ended["cause"], ended["detail"])
+        else:
+            self.end(KILLED_CODE, "lost", detail)
+
+    def _kill_left_behind(self, problem: str) -> str:
+        """Kill the processes that a dead supervisor has left; returns the end of the attempt in words."""
         began = time.monotonic()
         while (left := self._left_behind()) and time.monotonic() < began + KILL_TIMEOUT:
             if self._others() and time.monotonic() < began + OTHERS_TIMEOUT:
@@ -202,13 +210,9 @@ class Supervisor:
             for pid in left:
                 send_signal(pid, signal.SIGKILL)
             time.sleep(0.02)
-        detail = f"{problem}; its remaining processes were killed"
         if left:
-            detail = f"{problem}, and these could not be killed: {_listed(left)}"
-        if ended is not None:
-            self.end(ended["code"], ended["cause"], ended["detail"])
-        else:
-            self.end(KILLED_CODE, "lost", detail)
+            return f"{problem}, and these could not be killed: {_listed(left)}"
+        return f"{problem}; its remaining processes were killed"
 
     def end(self, code: int, cause: str, detail: str) -> None:
         """Write `exit.json`, however long that takes: until then the attempt counts as running."""
