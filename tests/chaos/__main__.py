@@ -12,8 +12,42 @@ import random
 import sys
 import time
 from collections import Counter, defaultdict
+from typing import TYPE_CHECKING
 
+if TYPE_CHECKING:
+    from tests.chaos.world import Outcome
+
+TOTALS_EVERY = 100  # worlds
 HASH_SEED = "0"  # sets of texts are walked in an order that depends on it
+
+
+class Totals:
+    """What all worlds have shown."""
+
+    def __init__(self) -> None:
+        self.worlds = self.failed = 0
+        self._struck: Counter[str] = Counter()
+        self._states: Counter[str] = Counter()
+        self._figures: dict[str, float] = defaultdict(float)
+
+    def add(self, found: Outcome) -> None:
+        self.worlds += 1
+        self.failed += found.violation is not None
+        self._struck.update(found.struck)
+        self._states.update(found.states)
+        for name in ("hours", "steps", "jobs", "cpu", "commits", "starts"):
+            self._figures[name] += getattr(found, name)
+
+    def __str__(self) -> str:
+        sums = self._figures
+        return "\n".join((
+            f"{self.worlds} worlds, {sums['hours']:.0f} simulated hours, {sums['steps']:.0f} steps, "
+            f"{sums['commits']:.0f} commits, {sums['starts']:.0f} starts of planes, "
+            f"{self._struck.total()} faults, {sums['jobs']:.0f} jobs, {sums['cpu']:.0f} s of CPU: "
+            f"{self.failed or 'none'} failed",
+            "  faults: " + ", ".join(f"{count} {name}" for name, count in self._struck.most_common()),
+            "  jobs: " + ", ".join(f"{count} {name}" for name, count in self._states.most_common()),
+        ))  # fmt: skip
 
 
 def main(words: list[str]) -> int:
@@ -50,23 +84,15 @@ def main(words: list[str]) -> int:
         )
         return 2
     until = time.monotonic() + 60.0 * given.minutes
-    struck: Counter[str] = Counter()
-    states: Counter[str] = Counter()
-    figures: dict[str, float] = defaultdict(float)
-    failed = 0
-    number = 0
+    totals = Totals()
     try:
         while True:
             if given.seed is None:
                 seed = random.SystemRandom().randrange(2**32)
             else:
-                seed = given.seed + number
-            number += 1
+                seed = given.seed + totals.worlds
             found = play(seed, given.hours, faults, rules=rules, keep_log=bool(given.log))
-            struck.update(found.struck)
-            states.update(found.states)
-            for name in ("hours", "steps", "jobs", "cpu", "commits", "starts"):
-                figures[name] += getattr(found, name)
+            totals.add(found)
             verdict = f"BROKEN {found.violation}" if found.violation else "ok"
             print(
                 f"seed {seed}: {found.hours:.0f} h, {found.steps} steps, {found.jobs} jobs, "
@@ -77,27 +103,21 @@ def main(words: list[str]) -> int:
                 with open(given.log, "w", encoding="utf-8") as file:
                     file.write("\n".join(found.log) + "\n")
             if found.violation is not None:
-                failed += 1
                 again = f" FAULTS={given.faults}" if given.faults else ""
                 print(f"  again: make chaos SEED={seed} HOURS={given.hours:g}{again}")
                 print("  keep it: tests/chaos/cases.json")
                 if not given.go_on:
                     break
-            if given.seed is not None and number >= (given.seeds or 1):
+            if given.seed is not None and totals.worlds >= (given.seeds or 1):
                 break
             if given.seed is None and time.monotonic() > until:
                 break
+            if totals.worlds % TOTALS_EVERY == 0:
+                print(totals, flush=True)
     finally:
         drop_template()
-    print(
-        f"{number} worlds, {figures['hours']:.0f} simulated hours, {figures['steps']:.0f} steps, "
-        f"{figures['commits']:.0f} commits, {figures['starts']:.0f} starts of planes, "
-        f"{sum(struck.values())} faults, {figures['jobs']:.0f} jobs, {figures['cpu']:.0f} s of CPU: "
-        f"{failed or 'none'} failed"
-    )
-    print("  faults: " + ", ".join(f"{count} {name}" for name, count in struck.most_common()))
-    print("  jobs: " + ", ".join(f"{count} {name}" for name, count in states.most_common()))
-    return 1 if failed else 0
+    print(totals)
+    return 1 if totals.failed else 0
 
 
 if __name__ == "__main__":

@@ -19,6 +19,7 @@ from tests.chaos.room import Room, any_of
 
 from dovetail.control import commands, submission
 from dovetail.control.inbox import Unavailable
+from dovetail.control.lists import Filter, Lists
 from dovetail.control.lookup import Lookup
 from dovetail.control.request import parse_request
 from dovetail.control.store import StoreError
@@ -186,6 +187,8 @@ class Client:
         for name in got.ids:
             if name in self.invariants.known:
                 self.invariants.broken("accepted", f"{name} was given to two submissions")
+            if name not in self.invariants.states:
+                self.invariants.broken("accepted", f"{name} was accepted, and is not on record")
             self.invariants.known[name] = Known(name, self.tenant, kind, held=bool(body.get("hold")))
             self.deeds["jobs"] += 1
         return list(got.ids)
@@ -213,6 +216,9 @@ class Client:
         other = self.room.random.choice(others).id
         if self.ask(lambda plane: Lookup(plane.store).job(CALLERS[self.tenant], other)) is not None:
             self.invariants.broken("tenant", f"{self.tenant} sees {other}")
+        page = self.ask(lambda plane: Lists(plane.store).jobs(CALLERS[self.tenant], Filter(), None, 100))
+        if found := {k.id for k in others} & {job["id"] for job in page.items}:
+            self.invariants.broken("tenant", f"the jobs of {self.tenant} are listed with {sorted(found)[:3]}")
         try:
             self.submit([], dependency=f"afterany:{other}")
         except Refused:

@@ -19,8 +19,9 @@ from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
-from tests.chaos.room import SECOND, Process, Room
+from tests.chaos.room import SECOND, Process, Room, Task
 
+from dovetail.control import store as store_module
 from dovetail.control import tables
 from dovetail.control.migrations import LATEST
 from dovetail.control.store import Batch, Deposed, Store, StoreError
@@ -62,7 +63,10 @@ class Server:
     def __init__(self, room: Room, file: Path) -> None:
         self.room = room
         self.url = f"sqlite:///{file}"
+        # Shared by all planes that are started: SQLAlchemy compiles each statement once for an engine.
+        self.engine = store_module._engine(self.url)
         self.holder: Session | None = None
+        self.led_last: str | None = None  # the name of the process that held it last
         self.unreachable: dict[str, int] = {}  # by name of a process: until when
         self.lost_answers = 0.0  # share of commits whose answer is lost
         self.committed: Committed = lambda store, batch: None
@@ -106,6 +110,8 @@ class DatabaseLock:
             return False
         self._session = server.holder = session = Session(process)
         room.note("won the election")
+        room.struck["second-plane"] += server.led_last not in (None, process.name)
+        server.led_last = process.name
         if address:
             session.lease_until = room.now + LEASE
             if not self._store.lead(address, above=above):
@@ -139,7 +145,10 @@ class ChaosStore(Store):
     """The product's store, with yield points and faults around each transaction."""
 
     server: Server  # set for each room
-    _batch: Batch | None = None  # that is being written
+
+    def __init__(self, url: str) -> None:
+        super().__init__(url)
+        self._written: dict[Task | None, Batch] = {}  # by the thread that writes it
 
     def migrate(self, version: int = LATEST) -> None:
         """The tables are there."""
@@ -149,12 +158,12 @@ class ChaosStore(Store):
         self._fault("begin a transaction")
         with super().transaction() as connection:
             yield connection
-        batch, self._batch = self._batch, None
-        if batch is not None:
-            self.server.committed(self, batch)
         room = self.server.room
+        if (batch := self._written.pop(room.current(), None)) is not None:
+            self.server.committed(self, batch)
         if room.random.random() < self.server.lost_answers:
             room.note("the answer to a commit is lost")
+            room.struck["lost-answer"] += 1
             room.sleep(0.5)
             raise StoreError("the database cannot be used: the connection was lost")
         room.io("committed")
@@ -170,11 +179,12 @@ class ChaosStore(Store):
             yield connection
 
     def commit(self, batch: Batch) -> None:
-        self._batch = batch
+        task = self.server.room.current()
+        self._written[task] = batch
         try:
             super().commit(batch)
         finally:
-            self._batch = None
+            self._written.pop(task, None)
 
     def _fault(self, what: str) -> None:
         room = self.server.room

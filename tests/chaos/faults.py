@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tests.chaos import policies
 from tests.chaos.database import corrupt_snapshot
-from tests.chaos.room import SECOND, Process
+from tests.chaos.room import SECOND, Process, Trap
 
 if TYPE_CHECKING:
     from tests.chaos.world import World
@@ -29,12 +28,13 @@ FAULTS: dict[str, tuple[str, float]] = {
     "clock-jump": ("the wall clock is wrong for some time, by seconds to 40 days", 1),
     "corrupt-snapshot": ("some bits of the newest snapshot flip while no plane runs", 1),
     "changed-policy": ("a plane is killed, and the code of its policy is another when it starts again", 2),
-    "power-loss": ("the machine stops, and starts again", 1),
+    "power-loss": ("the machine stops, loses what is not on disk, and starts again", 1),
     "rubbish": ("jobs report rubbish", 0),
     "vandals": ("jobs write to all files that they can reach", 0),
     "other-folder": ("the second plane has a state folder of its own", 0),
     "second-plane": ("two planes share the database", 0),
 }
+NEED_TWO_PLANES = frozenset({"cut-session", "depose", "other-folder"})
 
 
 @dataclass(eq=False)
@@ -44,7 +44,6 @@ class Injector:
     world: World
     allowed: frozenset[str]
     every: float  # mean seconds between two faults
-    counts: Counter[str] = field(default_factory=Counter)
     closing: bool = False
 
     def run(self) -> None:
@@ -57,17 +56,18 @@ class Injector:
             if self.closing:
                 return
             name = room.random.choices(list(weights), list(weights.values()))[0]
-            if self._strike(name):
-                self.counts[name] += 1
+            strike: Callable[[], bool | None] = getattr(self, "_" + name.replace("-", "_"))
+            struck = strike()
+            if struck is not False:
+                room.note(f"fault: {name}")
+            room.struck[name] += bool(struck)
 
-    def _strike(self, name: str) -> bool:
-        """Whether there was something to strike."""
-        room = self.world.room
-        strike: Callable[[], bool] = getattr(self, "_" + name.replace("-", "_"))
-        struck = strike()
-        if struck:
-            room.note(f"fault: {name}")
-        return struck
+    # Each fault returns whether it has struck: False if there is nothing to strike, None if it strikes later
+    # and is counted then.
+
+    def _trap(self, process: Process, most: float, deed: str, fault: str) -> None:
+        pick = self.world.room.random
+        process.trap = Trap(1 + int(pick.expovariate(1 / most)), deed, fault)
 
     def _plane(self) -> Process | None:
         living = [p.process for p in self.world.planes if p.process is not None and p.process.alive]
@@ -84,23 +84,24 @@ class Injector:
 
     # -- planes
 
-    def _kill_plane(self) -> bool:
+    def _kill_plane(self) -> bool | None:
         process, room = self._plane(), self.world.room
         if process is None:
             return False
-        if room.random.random() < 0.7:
-            process.trap = (1 + int(room.random.expovariate(1 / 15)), "kill")
-        else:
-            self._later(0.0, lambda: room.kill(process))
         self.world.obstruct(10)
+        if room.random.random() < 0.7:
+            self._trap(process, 15, "kill", "kill-plane")
+            return None
+        self._later(0.0, lambda: room.kill(process))
         return True
 
-    def _stop_plane(self) -> bool:
+    def _stop_plane(self) -> bool | None:
         process, room = self._plane(), self.world.room
         if process is None or process.stopped:
             return False
-        if room.random.random() < 0.7:
-            process.trap = (1 + int(room.random.expovariate(1 / 15)), "stop")
+        trapped = room.random.random() < 0.7
+        if trapped:
+            self._trap(process, 15, "stop", "stop-plane")
         else:
             room.stop(process)
 
@@ -111,7 +112,7 @@ class Injector:
                 room.resume(process)
 
         self._later(self._span(1.0, 1800.0), resumed)
-        return True
+        return None if trapped else True
 
     def _cut_session(self) -> bool:
         session = self.world.server.locked()
@@ -120,12 +121,12 @@ class Injector:
         session.cut = True
         return True
 
-    def _depose(self) -> bool:
+    def _depose(self) -> bool | None:
         session, room = self.world.server.locked(), self.world.room
         if session is None or session.process.stopped:
             return False
         process = session.process
-        process.trap = (1 + int(room.random.expovariate(1 / 30)), "stop")
+        self._trap(process, 30, "stop", "depose")
 
         def cut() -> None:
             if process.stopped:
@@ -140,7 +141,7 @@ class Injector:
         wait = self._span(1.0, 60.0)
         self._later(wait, cut)
         self._later(wait + self._span(5.0, 300.0), resumed)
-        return True
+        return None
 
     def _database_away(self) -> bool:
         process = self._plane()
@@ -149,7 +150,7 @@ class Injector:
         self.world.server.unreachable[process.name] = self.world.room.now + round(self._span(1, 300) * SECOND)
         return True
 
-    def _lost_answer(self) -> bool:
+    def _lost_answer(self) -> None:
         self.world.server.lost_answers = 0.2
 
         def healed() -> None:
@@ -157,7 +158,6 @@ class Injector:
 
         self._later(self._span(5, 120), healed)
         self.world.obstruct(120)
-        return True
 
     # -- supervisors
 
@@ -166,14 +166,14 @@ class Injector:
         found = [p for p in room.processes.values() if p.name.startswith("supervisor") and not p.stopped]
         return room.random.choice(found) if found else None
 
-    def _kill_supervisor(self) -> bool:
+    def _kill_supervisor(self) -> bool | None:
         process, room = self._supervisor(), self.world.room
         if process is None:
             return False
         if room.random.random() < 0.4:
-            process.trap = (1 + room.random.randrange(12), "kill")
-        else:
-            self._later(0.0, lambda: room.kill(process))
+            self._trap(process, 6, "kill", "kill-supervisor")
+            return None
+        self._later(0.0, lambda: room.kill(process))
         return True
 
     def _stop_supervisor(self) -> bool:
@@ -216,18 +216,18 @@ class Injector:
         self._later(self._span(60, 3_600), healed)
         return True
 
-    def _corrupt_snapshot(self) -> bool:
+    def _corrupt_snapshot(self) -> None:
         for made in self.world.planes:
             if made.process is not None:
                 process = made.process
                 self._later(0.0, lambda process=process: self.world.room.kill(process))  # type: ignore[misc]
 
         def corrupted() -> None:
-            corrupt_snapshot(self.world.file, self.world.room)
+            found = corrupt_snapshot(self.world.file, self.world.room)
+            self.world.room.struck["corrupt-snapshot"] += found
 
         self._later(0.000_01, corrupted)
         self.world.obstruct(10)
-        return True
 
     def _changed_policy(self) -> bool:
         for made in self.world.planes:
@@ -242,13 +242,11 @@ class Injector:
         self.world.obstruct(10)
         return True
 
-    def _power_loss(self) -> bool:
+    def _power_loss(self) -> bool | None:
         room = self.world.room
-
-        def lost() -> None:
-            room.boot += 1
-            self.world.kernel.power_lost()
-
-        self._later(0.0, lost)
-        self.world.obstruct(60)
+        found = [process for process in room.processes.values() if process.machine != "outside"]
+        if found and room.random.random() < 0.7:
+            self._trap(room.random.choice(found), 15, "power", "power-loss")
+            return None
+        self._later(0.0, self.world.cut_power)
         return True

@@ -15,7 +15,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 
-from tests.chaos.room import SECOND, Process, Room, linked
+from tests.chaos.disk import WRITTEN_BACK, Disk
+from tests.chaos.room import SECOND, FileId, Process, Room, file_id
 
 from dovetail.engines.local import processes
 
@@ -54,6 +55,7 @@ class JobProcess:
     alive: bool = True
     status: int | None = None  # as waitpid gives it, until it is collected
     told: bool = False  # a signal has reached it
+    suspended: bool = False
     kind: str = ""
     ends_at: int = 0
 
@@ -85,12 +87,12 @@ class Kernel:
         self.jobs: dict[int, JobProcess] = {}  # by pid: living, or not collected yet
         self.attempts: dict[str, Attempt] = {}  # by folder: those that have a process
         self.work_left: dict[str, float] = {}  # seconds, of jobs that save
-        self.locks: dict[str, tuple[int, int]] = {}  # by file: the handle, and the pid of the holder
+        self.locks: dict[FileId, tuple[int, int]] = {}  # by file: the handle, and the pid of the holder
         self.pidfds: dict[int, int] = {}
         self.began: Callable[[Attempt], None] = lambda attempt: None
         self.over: Callable[[Attempt], None] = lambda attempt: None
         self.forgotten: Callable[[Attempt], None] = lambda attempt: None  # its end died with its supervisor
-        self.unrecorded: dict[str, Attempt] = {}  # by folder: ended, and the supervisor still lives
+        self.ended: dict[str, Attempt] = {}  # by folder: whose end may not be on record, or not durable
         self._pid = 6_000_000
         self._real: dict[str, str] = {}  # the folders behind the names that the log shows
 
@@ -170,6 +172,7 @@ class Kernel:
         line = f'{{"steps_per_second": {pick.choice((1.0, 2.5, 40.0))}, "step": {pick.randrange(1000)}}}'
         if kind == "reports-rubbish":
             line = pick.choice(HOSTILE_REPORTS)
+            self.room.struck["rubbish"] += 1
             self.room.note(f"report of {child.folder}: {line[:60]}")
         with open(os.path.join(self.root(child), "run", "reports.jsonl"), "a", encoding="utf-8") as file:
             file.write(line + "\n")
@@ -186,11 +189,12 @@ class Kernel:
         try:
             with open(target, "w", encoding="utf-8") as file:
                 file.write(text)
+            self.room.struck["vandals"] += 1
         except OSError:
             pass
 
     def _natural_end(self, child: JobProcess) -> None:
-        if child.alive and child.ends_at <= self.room.now:
+        if child.alive and child.released and child.ends_at <= self.room.now and not child.suspended:
             attempt = self.attempts.get(child.folder)
             codes = {"broken": 4, "again": 75}
             code = codes.get(child.kind, 0)
@@ -198,8 +202,14 @@ class Kernel:
                 code = 0
             self._exit(child, code << 8)
 
+    def exists(self, pid: int) -> bool:
+        """Whether there is such a process: one that has ended and is not collected counts."""
+        return pid in self.jobs or self.room.living(pid) is not None
+
     def signal(self, pid: int, number: int) -> None:
         """As `kill` does; nothing if there is no such process."""
+        if number == 0:
+            return
         process = self.room.living(pid)
         if process is not None:
             if number == signal.SIGKILL:
@@ -209,9 +219,14 @@ class Kernel:
                 self.wake(pid)
             return
         child = self.jobs.get(pid)
-        if child is None or not child.alive or number in (0, signal.SIGCONT):
+        if child is None or not child.alive:
             return
-        if number == signal.SIGKILL:
+        if number == signal.SIGSTOP:
+            child.suspended = True
+        elif number == signal.SIGCONT:
+            child.suspended = False
+            self.room.at(self.room.now, lambda: self._natural_end(child))
+        elif number == signal.SIGKILL:
             self._mark(child)
             delay = self.room.random.randrange(100, 20_000)
             self.room.at(self.room.now + delay, lambda: self._exit(child, signal.SIGKILL))
@@ -256,17 +271,13 @@ class Kernel:
             if not any(rank.alive for rank in attempt.ranks):
                 attempt.ended = self.room.now
                 del self.attempts[child.folder]
-                if self.room.living(child.parent) is not None:
-                    self.unrecorded[child.folder] = attempt
+                self._keep_ended(child.folder, attempt)
                 self.room.note(f"job {attempt.job} attempt {attempt.epoch} is over: {attempt.codes}")
                 self.over(attempt)
 
     def orphaned(self, process: Process) -> None:
         """A supervisor has died. Children that were not let go end; the others live on if they may."""
-        folder = self.folder_of(process)
-        ended = self.unrecorded.pop(folder, None)
-        if ended is not None and not os.path.exists(os.path.join(self._real[folder], "exit.json")):
-            self.forgotten(ended)
+        self._forget_unrecorded(self.folder_of(process))
         for child in list(self.jobs.values()):
             if child.parent == process.pid:
                 child.parent = REPARENTED
@@ -277,7 +288,28 @@ class Kernel:
                 elif DEATH_SIGNAL:
                     self.signal(child.pid, signal.SIGKILL)
 
-    def power_lost(self) -> None:
+    def _keep_ended(self, folder: str, attempt: Attempt) -> None:
+        before = self.room.now - WRITTEN_BACK
+        self.ended = {
+            name: ended
+            for name, ended in self.ended.items()
+            if (ended.ended or 0) > before or self.room.living(ended.ranks[0].parent) is not None
+        }
+        self.ended[folder] = attempt
+
+    def _forget_unrecorded(self, folder: str) -> None:
+        """Whatever the supervisor has not written down, or a power cut has taken, is not known to anybody."""
+        ended = self.ended.get(folder)
+        if ended is None:
+            return
+        for name in ("exit.json", "ended.json"):
+            with suppress(OSError, ValueError), open(os.path.join(self._real[folder], name), "rb") as file:
+                if isinstance(json.load(file), dict):
+                    return
+        del self.ended[folder]
+        self.forgotten(ended)
+
+    def power_lost(self, disk: Disk | None) -> None:
         """The machine stops at once."""
         for process in list(self.room.processes.values()):
             if process.machine != "outside":
@@ -286,6 +318,10 @@ class Kernel:
             self._mark(child)
             self._exit(child, signal.SIGKILL)
         self.jobs.clear()
+        if disk is not None:
+            disk.power_lost()
+        for folder in list(self.ended):
+            self._forget_unrecorded(folder)
 
     def waitpid(self) -> tuple[int, int]:
         process = self.room.process()
@@ -307,25 +343,31 @@ class Kernel:
         child = self.jobs.get(pid)
         return child.born // 10_000 + 1 if child is not None and child.alive else 0
 
+    def has_stopped(self, pid: int) -> bool:
+        child = self.jobs.get(pid)
+        return child is None or child.suspended or not child.alive
+
     def wake(self, pid: int) -> None:
         process = self.room.living(pid)
         if process is not None:
-            for task in process.tasks:
-                self.room.wake(task)
+            self.room.wake_polling(process)
 
     # -- locks: valid as long as the handle that took them is open
 
     def lock(self, handle: int, holder: int) -> bool:
-        file = linked(handle)
+        file = file_id(handle)
         if self.holder(file) not in (0, holder):
             return False
         self.locks[file] = (handle, holder)
         return True
 
-    def holder(self, file: str) -> int:
+    def unlock(self, handle: int) -> None:
+        self.locks.pop(file_id(handle), None)
+
+    def holder(self, file: FileId) -> int:
         """The pid of the process that holds the lock on a file; 0 if there is none."""
         handle, pid = self.locks.get(file, (-1, 0))
-        if pid and (linked(handle) != file or self.room.living(pid) is None):
+        if pid and (file_id(handle) != file or self.room.living(pid) is None):
             del self.locks[file]
             return 0
         return pid

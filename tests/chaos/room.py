@@ -16,9 +16,9 @@ from __future__ import annotations
 import hashlib
 import os
 import random
-from collections import deque
-from collections.abc import Callable
-from contextlib import suppress
+from collections import Counter, deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
 from typing import Any
@@ -29,6 +29,8 @@ SECOND = 1_000_000
 FIRST_PID = 5_000_000  # above the largest pid of Linux: no real process is ever meant
 WALL_BEGINS = 1_767_225_600 * SECOND  # 2026-01-01
 LOG_TAIL = 4_000
+FileId = tuple[int, int]
+CLOSED: FileId = (0, 0)
 
 
 class ProcessKilled(BaseException):
@@ -37,6 +39,15 @@ class ProcessKilled(BaseException):
 
 class Exited(BaseException):
     """A process ends itself."""
+
+
+@dataclass(eq=False)
+class Trap:
+    """What happens to a process at one of its next yield points."""
+
+    left: int  # yield points
+    deed: str  # kill | stop | power
+    fault: str  # that set it
 
 
 @dataclass(eq=False)
@@ -49,12 +60,10 @@ class Process:
     alive: bool = True
     doomed: bool = False  # killed at the next return to the scheduler
     stopped: bool = False
-    trap: tuple[int, str] | None = None  # yield points left, and what happens then: kill | stop
+    trap: Trap | None = None
     tasks: list[Task] = field(default_factory=list)
     frozen: list[Task] = field(default_factory=list)  # due while the process was stopped
-    handles: dict[int, str] = field(
-        default_factory=dict
-    )  # file descriptors, closed when it ends; their files
+    handles: dict[int, FileId] = field(default_factory=dict)  # closed when it ends; their files
     pipes: list[tuple[int, int]] = field(default_factory=list)
     signals: list[tuple[int, int]] = field(default_factory=list)  # pending: number and sender
     at_end: list[Callable[[], None]] = field(default_factory=list)
@@ -70,6 +79,7 @@ class Task:
     run: greenlet
     token: int = 0  # of its valid entry in the queue
     waiting: bool = False  # may be woken before its time
+    polling: bool = False  # waits for signals or files, not for another thread of its process
     naps: int = 0  # long waits in a row that nothing ended early
 
 
@@ -86,12 +96,15 @@ class Room:
         self.disk_full = False
         self.longest_nap = 1.0  # seconds; an idle wait may be stretched up to this
         self.processes: dict[int, Process] = {}
+        self.struck: Counter[str] = Counter()  # faults, by their names
         self.hub = getcurrent()
         self.tail: deque[str] | list[str] = [] if keep_log else deque(maxlen=LOG_TAIL)
         self.on_step: Callable[[], None] = lambda: None
+        self.cut_power: Callable[[], None] = lambda: None
         self._digest = hashlib.blake2b(digest_size=8)
         self._queue: list[tuple[int, float, int, Task | Callable[[], None]]] = []
         self._next_pid = FIRST_PID
+        self._examined: Process | None = None
         self._tasks: dict[greenlet, Task] = {}
 
     # -- clocks
@@ -153,6 +166,21 @@ class Room:
             raise RuntimeError("the scheduler is not a process")
         return task.process
 
+    def pid(self) -> int:
+        """Of the running task, or of the process whose state the scheduler looks at; else 0."""
+        task = self.current()
+        process = self._examined if task is None else task.process
+        return 0 if process is None else process.pid
+
+    @contextmanager
+    def examining(self, process: Process) -> Iterator[None]:
+        """The scheduler calls what belongs to this process."""
+        self._examined = process
+        try:
+            yield
+        finally:
+            self._examined = None
+
     def living(self, pid: int) -> Process | None:
         found = self.processes.get(pid)
         return found if found is not None and found.alive else None
@@ -169,7 +197,7 @@ class Room:
             self._tasks.pop(task.run, None)
         process.tasks.clear()
         for handle, file in process.handles.items():
-            if linked(handle) == file:  # else it was closed, and the number is another file's
+            if file_id(handle) == file:  # else it was closed, and the number is another file's
                 os.close(handle)
         process.handles.clear()
         for call in process.at_end:
@@ -194,15 +222,18 @@ class Room:
         self.note(what)
         process = task.process
         if process.trap is not None:
-            left, deed = process.trap
-            process.trap = (left - 1, deed)
-            if left <= 1:
+            process.trap.left -= 1
+            if process.trap.left <= 0:
+                deed = process.trap.deed
+                self.struck[process.trap.fault] += 1
                 process.trap = None
                 self.note(f"trap: {deed}")
                 if deed == "kill":
                     process.doomed = True
-                else:
+                elif deed == "stop":
                     process.stopped = True
+                else:
+                    self.at(self.now, self.cut_power)
         factor = 200.0 if self.now < self.slow_until else 1.0
         self._pause(task, self.random.random() * slow * factor)
 
@@ -216,24 +247,35 @@ class Room:
         """Wait until `wake`, at most this long. A wait of a second or more is stretched while it is idle."""
         task = self.current()
         assert task is not None
-        task.waiting = True
+        task.waiting = task.polling = True
         if seconds is None:
             seconds = 3600.0
         if 0.999 <= seconds < self.longest_nap:
-            seconds = min(seconds * 2.0**task.naps, self.longest_nap)
-            task.naps = min(task.naps + 1, 10)
+            seconds = self.stretched(task, seconds)
         else:
             task.naps = 0
         try:
             self._pause(task, seconds)
         finally:
-            task.waiting = False
+            task.waiting = task.polling = False
+
+    def stretched(self, task: Task, seconds: float) -> float:
+        """A wait that is longer the more often nothing came of it."""
+        seconds = min(seconds * 2.0**task.naps, self.longest_nap)
+        task.naps = min(task.naps + 1, 10)
+        return seconds
 
     def wake(self, task: Task) -> None:
         if task.waiting:
             task.waiting = False
             task.naps = 0
             self._schedule(task, self.now + self.random.randrange(1, 2_000))
+
+    def wake_polling(self, process: Process) -> None:
+        """A signal or a message has come for a process."""
+        for task in process.tasks:
+            if task.polling:
+                self.wake(task)
 
     def at(self, moment: int, call: Callable[[], None]) -> None:
         """Call this at a moment, in the scheduler."""
@@ -286,12 +328,13 @@ class Room:
             self.kill(process)
 
 
-def linked(handle: int) -> str:
-    """The file behind a handle; "" if it is closed."""
+def file_id(handle: int) -> FileId:
+    """Tells the file behind a handle from all others; CLOSED if there is none."""
     try:
-        return os.readlink(f"/proc/self/fd/{handle}")
+        found = os.fstat(handle)
     except OSError:
-        return ""
+        return CLOSED
+    return found.st_dev, found.st_ino
 
 
 def any_of(room: Room, things: dict[str, float]) -> Any:

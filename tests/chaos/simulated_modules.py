@@ -14,6 +14,7 @@ import concurrent.futures
 import errno
 import fcntl
 import os
+import pathlib
 import secrets
 import select
 import shutil
@@ -30,8 +31,9 @@ from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
 
+from tests.chaos.disk import Disk
 from tests.chaos.kernel import Kernel
-from tests.chaos.room import SECOND, Exited, ProcessKilled, Room, Task, linked
+from tests.chaos.room import SECOND, Exited, ProcessKilled, Room, Task, file_id
 
 from dovetail.control import steady_time
 
@@ -45,7 +47,8 @@ class _Beside:
         self._real, self._room, self._kernel = real, room, kernel
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self._real, name)
+        found = self.__dict__[name] = getattr(self._real, name)  # asked once
+        return found
 
 
 class Time(_Beside):
@@ -74,19 +77,33 @@ class Time(_Beside):
         self._room.sleep(seconds)
 
 
+def _full(path: Any, folder: int | None) -> str:
+    """A path without a handle of a folder."""
+    above = os.getcwd() if folder is None else os.readlink(f"/proc/self/fd/{folder}")
+    return os.path.join(above, str(os.fspath(path)))
+
+
 class Os(_Beside):
+    def __init__(self, real: Any, room: Room, kernel: Kernel, disk: Disk | None) -> None:
+        super().__init__(real, room, kernel)
+        self._disk = disk
+
     def getpid(self) -> int:
         return self._room.process().pid
 
     def open(self, path: Any, flags: int, mode: int = 0o777, **more: Any) -> int:
         if flags & (os.O_CREAT | os.O_WRONLY | os.O_RDWR):
             self._room.io(f"open {os.path.basename(os.fspath(path))}")
-            if flags & os.O_CREAT and not os.path.lexists(path):  # opening needs no space
-                self._space()
         else:
             self._room.current()
+        full = _full(path, more.get("dir_fd")) if flags & os.O_CREAT else ""
+        is_new = bool(full) and not os.path.lexists(full)
+        if is_new:  # opening needs no space
+            self._space()
         handle = os.open(path, flags, mode, **more)
         self._own(handle)
+        if is_new and self._disk is not None:
+            self._disk.made(full)
         return handle
 
     def close(self, handle: int) -> None:
@@ -98,20 +115,89 @@ class Os(_Beside):
 
     def write(self, handle: int, data: Any) -> int:
         self._room.io("write")
-        self._space()
+        self._writes(handle)
         written = os.write(handle, data)
         process = self._room.process()
         if any(handle == writing for _, writing in process.pipes[:1]):
             self._kernel.gate_opened(handle)
         return written
 
+    def pwrite(self, handle: int, data: Any, offset: int) -> int:
+        self._room.io("write")
+        self._writes(handle)
+        return os.pwrite(handle, data, offset)
+
+    def ftruncate(self, handle: int, length: int) -> None:
+        self._room.io("truncate")
+        if self._disk is not None:
+            self._disk.writes(handle)
+        os.ftruncate(handle, length)
+
+    def _writes(self, handle: int) -> None:
+        self._space()
+        if self._disk is not None:
+            self._disk.writes(handle)
+
     def fsync(self, handle: int) -> None:
         self._room.io("fsync")
         self._space()
+        if self._disk is not None:
+            self._disk.synced(handle)
 
-    def rename(self, old: Any, new: Any, **more: Any) -> None:
+    def rename(
+        self, old: Any, new: Any, *, src_dir_fd: int | None = None, dst_dir_fd: int | None = None
+    ) -> None:
         self._room.io(f"rename to {os.path.basename(os.fspath(new))}")
-        os.rename(old, new, **more)
+        before, after = _full(old, src_dir_fd), _full(new, dst_dir_fd)
+        if self._disk is not None and os.path.lexists(before):
+            self._disk.renames(before, after)
+        os.rename(before, after)
+
+    replace = rename
+
+    def link(self, old: Any, new: Any, **more: Any) -> None:
+        self._room.io(f"link {os.path.basename(os.fspath(new))}")
+        os.link(old, new, **more)
+        if self._disk is not None:
+            self._disk.made(_full(new, None))
+
+    def unlink(self, path: Any, *, dir_fd: int | None = None) -> None:
+        full = _full(path, dir_fd)
+        if not os.path.lexists(full):
+            self._room.current()
+        else:
+            self._room.io(f"unlink {os.path.basename(full)}")
+            if self._disk is not None and os.path.isfile(full):
+                self._disk.unlinks(full)
+        os.unlink(full)
+
+    def mkdir(self, path: Any, mode: int = 0o777, *, dir_fd: int | None = None) -> None:
+        full = _full(path, dir_fd)
+        if os.path.lexists(full):
+            self._room.current()
+        else:
+            self._room.io("mkdir")
+            self._space()
+        os.mkdir(full, mode)
+        if self._disk is not None:
+            self._disk.made(full)
+
+    def makedirs(self, name: Any, mode: int = 0o777, exist_ok: bool = False) -> None:
+        above = os.path.dirname(os.fspath(name))
+        if above and not os.path.exists(above):
+            self.makedirs(above, exist_ok=True)
+        try:
+            self.mkdir(name, mode)
+        except FileExistsError:
+            if not exist_ok or not os.path.isdir(name):
+                raise
+
+    def rmdir(self, path: Any, *, dir_fd: int | None = None) -> None:
+        full = _full(path, dir_fd)
+        self._room.io("rmdir")
+        os.rmdir(full)
+        if self._disk is not None:
+            self._disk.removed(full)
 
     def pipe(self) -> tuple[int, int]:
         made = os.pipe()
@@ -128,12 +214,13 @@ class Os(_Beside):
     def eventfd_write(self, handle: int, value: int) -> None:
         process = self._room.process()
         os.eventfd_write(handle, value)
-        for task in process.tasks:
-            self._room.wake(task)
+        self._room.wake_polling(process)
 
-    def fdopen(self, handle: int, *args: Any, **named: Any) -> Any:
+    def fdopen(self, handle: int, mode: str = "r", *args: Any, **named: Any) -> Any:
         self._room.process().handles.pop(handle, None)  # the file object closes it
-        return os.fdopen(handle, *args, **named)
+        if self._disk is not None and not mode.startswith("r"):
+            self._disk.writes(handle)
+        return os.fdopen(handle, mode, *args, **named)
 
     def read(self, handle: int, size: int) -> bytes:
         ready = select.poll()
@@ -142,8 +229,13 @@ class Os(_Beside):
             self._room.wait(1.0)
         return os.read(handle, size)
 
+    def statvfs(self, path: Any) -> Any:
+        found = os.statvfs(path)
+        free = 0 if self._room.disk_full else found.f_blocks
+        return SimpleNamespace(f_frsize=found.f_frsize, f_blocks=found.f_blocks, f_bfree=free, f_bavail=free)
+
     def _own(self, *handles: int) -> None:
-        self._room.process().handles.update({handle: linked(handle) for handle in handles})
+        self._room.process().handles.update({handle: file_id(handle) for handle in handles})
 
     def _space(self) -> None:
         if self._room.disk_full:
@@ -159,7 +251,10 @@ class Os(_Beside):
         return self._kernel.waitpid()
 
     def kill(self, pid: int, number: int) -> None:
-        self._room.io(f"signal {number}")
+        if number:
+            self._room.io(f"signal {number}")
+        if not self._kernel.exists(pid):
+            raise ProcessLookupError(errno.ESRCH, "no such process")
         self._kernel.signal(pid, number)
 
     def killpg(self, pid: int, number: int) -> None:
@@ -220,14 +315,14 @@ class Fcntl(_Beside):
     def _take(self, handle: int, operation: int) -> None:
         self._room.io("lock")
         if operation & fcntl.LOCK_UN:
-            self._kernel.locks.pop(os.readlink(f"/proc/self/fd/{handle}"), None)
+            self._kernel.unlock(handle)
         elif not self._kernel.lock(handle, self._room.process().pid):
             raise BlockingIOError(errno.EAGAIN, "the lock is held")
 
     def fcntl(self, handle: int, command: int, argument: Any = 0) -> Any:
         if command != fcntl.F_GETLK:
             return fcntl.fcntl(handle, command, argument)
-        pid = self._kernel.holder(os.readlink(f"/proc/self/fd/{handle}"))
+        pid = self._kernel.holder(file_id(handle))
         return _FLOCK.pack(fcntl.F_WRLCK if pid else fcntl.F_UNLCK, 0, 0, 0, pid)
 
 
@@ -310,11 +405,14 @@ class _Event:
     def wait(self, timeout: float | None = None) -> bool:
         task = self._room.current()
         assert task is not None
+        if timeout is not None and timeout < 1.0:  # a plane that stands by looks again and again
+            timeout = self._room.stretched(task, timeout)
+        else:
+            task.naps = 0
         until = None if timeout is None else self._room.now + round(timeout * SECOND)
         self._waiting.append(task)
         try:
             while not self._set and (until is None or self._room.now < until):
-                task.naps = 0  # never stretched
                 task.waiting = True
                 try:
                     self._room.sleep(3600.0 if until is None else (until - self._room.now) / SECOND)
@@ -418,23 +516,27 @@ class SteadyTimes:
         self._by_pid: dict[int, steady_time.SteadyTime] = {}
 
     def __getattr__(self, name: str) -> Any:
-        task = self._room.current()
-        pid = 0 if task is None else task.process.pid
+        pid = self._room.pid()
         if pid not in self._by_pid:
             self._by_pid[pid] = steady_time.SteadyTime(id=f"boot {self._room.boot}")
         return getattr(self._by_pid[pid], name)
 
 
 @contextmanager
-def simulated(room: Room, kernel: Kernel, removed: Callable[[str], None]) -> Iterator[None]:
-    """The product's modules use the room in place of the machine, until the context ends."""
+def simulated(
+    room: Room, kernel: Kernel, disk: Disk | None, removed: Callable[[str], None]
+) -> Iterator[None]:
+    """The product's modules use the room in place of the machine, until the context ends.
+
+    With a disk, what is not synced may be lost in a power cut.
+    """
     from dovetail.engines.local import doorbell, processes, supervisor, supervisor_process
 
     shutil_here = Shutil(shutil, room, kernel)
     shutil_here.removed = removed
     modules: dict[Any, Any] = {
         time: Time(time, room, kernel),
-        os: Os(os, room, kernel),
+        os: Os(os, room, kernel, disk),
         signal: Signals(signal, room, kernel),
         _signal: Signals(_signal, room, kernel),
         fcntl: Fcntl(fcntl, room, kernel),
@@ -476,6 +578,7 @@ def simulated(room: Room, kernel: Kernel, removed: Callable[[str], None]) -> Ite
         processes.descendants: kernel.children,
         processes.all_pids: lambda: list(kernel.jobs),
         processes.session_members: lambda leaders: [p for p in leaders if kernel.start_ticks(p)],
+        processes.has_stopped: kernel.has_stopped,
         processes.handles_signal: lambda pid, number: False,
         processes.send_signal: kernel.signal,
         processes.start_ticks: kernel.start_ticks,
@@ -502,7 +605,7 @@ def simulated(room: Room, kernel: Kernel, removed: Callable[[str], None]) -> Ite
     result = concurrent.futures.Future.result
     concurrent.futures.Future.result = _result(room)  # type: ignore[method-assign]
     try:
-        with _threads(room):
+        with _threads(room), patch.object(pathlib, "os", modules[os]):
             yield
     finally:
         concurrent.futures.Future.result = result  # type: ignore[method-assign]

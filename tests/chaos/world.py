@@ -22,20 +22,25 @@ import sqlalchemy as sa
 from tests.chaos import policies
 from tests.chaos.clients import CALLERS, POLICIES, Client
 from tests.chaos.database import ChaosStore, DatabaseLock, Server, template
-from tests.chaos.faults import FAULTS, Injector
+from tests.chaos.disk import Disk
+from tests.chaos.faults import FAULTS, NEED_TWO_PLANES, Injector
 from tests.chaos.invariants import RULES, Invariants, Violation
 from tests.chaos.kernel import Kernel
-from tests.chaos.room import SECOND, Process, Room, any_of
+from tests.chaos.room import SECOND, Process, Room, Trap, any_of
 from tests.chaos.simulated_modules import simulated
 
-from dovetail.control import plane_state, serve
+from dovetail.control import disk_reserve, plane_state, serve
+from dovetail.control import store as store_module
 from dovetail.control.plane import Plane
 from dovetail.engines.local import cgroup_limits
+from dovetail.model.units import MIB
 from dovetail.policies.registry import POLICIES as REGISTRY
 
 HOUR = 3_600 * SECOND
 KEEP_DAYS = 10.0
 LONGEST_DRAIN = 96 * HOUR
+QUICK_STARTS = 5  # that a plane has to come up in; after them it is started less often
+LONGEST_RESTART = 60 * SECOND
 KINDS: dict[str, float] = {"plain": 4, "saves": 3, "deaf": 1, "broken": 1, "again": 1, "reports": 1}
 
 
@@ -69,6 +74,7 @@ class PlaneProcess:
     process: Process | None = None
     up: serve.Up | None = None
     starts: int = 0
+    refused: int = 0  # times in a row that it ended before it was up
 
 
 @dataclass(eq=False)
@@ -81,9 +87,12 @@ class World:
     file: Path
     planes: list[PlaneProcess]
     policy: str
+    disk: Disk | None  # None: no power is lost
     obstructed_until: int = 0
     closing: bool = False
     words: str = "no plane has come up"  # of the plane that ended last
+    next_look: int = 0  # of the service manager
+    bound_to: Path | None = None  # the state folder with which the database belongs
 
     def obstruct(self, seconds: float) -> None:
         """A fault keeps planes from their work for this long."""
@@ -95,26 +104,42 @@ class World:
             return True
         for made in self.planes:
             process = made.process
+            if self.bound_to not in (None, made.folder):
+                continue  # it is refused
             if process is None or (not process.stopped and self.server.reachable(process)):
                 return False
         return True
 
-    def living(self) -> Iterator[Plane]:
+    def living(self) -> Iterator[tuple[Process, Plane]]:
         for made in self.planes:
             if made.up is not None and made.process is not None and made.process.alive:
-                yield made.up.plane
+                yield made.process, made.up.plane
+
+    def cut_power(self) -> None:
+        """The machine stops, and starts again."""
+        self.room.boot += 1
+        self.obstruct(60)
+        for made in self.planes:
+            made.refused = 0  # the service manager starts again too
+        self.kernel.power_lost(self.disk)
 
     # -- planes
 
-    def manage(self) -> None:
-        """The service manager: start planes that do not run."""
-        while True:
-            for made in self.planes:
-                if (made.process is None or not made.process.alive) and not self.closing:
-                    self.start(made)
-            self.room.sleep(2.0 + self.room.random.random() * 3.0)
+    def ended(self, made: PlaneProcess) -> None:
+        """The service manager starts a plane again, together with others that have ended.
+
+        A plane that ends again and again before it is up is started less often, as by RestartMaxDelaySec of
+        systemd. The rule that some plane leads allows for longer than that.
+        """
+        room = self.room
+        if self.next_look <= room.now:
+            self.next_look = room.now + round((2.0 + room.random.random() * 3.0) * SECOND)
+        more = 0 if made.refused < QUICK_STARTS else LONGEST_RESTART
+        room.at(self.next_look + more, lambda: self.start(made))
 
     def start(self, made: PlaneProcess) -> None:
+        if self.closing:
+            return
         made.starts += 1
         made.up = None
         wanted = serve.Wanted(
@@ -130,7 +155,8 @@ class World:
             self.room.io("the plane starts", 1.0)
             try:
                 with serve.plane_up(wanted) as up:
-                    made.up = up
+                    made.up, made.refused = up, 0
+                    self.bound_to = self.bound_to or made.folder
                     over = plane_event(self.room)
                     up.plane.on_failure(over.set)
                     self.room.note("the plane is up")
@@ -139,12 +165,15 @@ class World:
                     self.room.note(f"the plane has failed: {type(up.plane.failed).__name__}")
                     self.words = f"the last one failed: {up.plane.failed!r}"[:300]
             except Exception as error:
+                made.refused += 1
+                self.room.struck["other-folder"] += self.bound_to not in (None, made.folder)
                 self.room.note(f"the plane ends: {type(error).__name__}")
                 self.words = f"the last one ended: {error!r}"[:300]
             finally:
                 made.up = None
 
         made.process = self.room.spawn(made.name, main)
+        made.process.at_end.append(lambda: self.ended(made))
 
 
 def plane_event(room: Room) -> Any:
@@ -166,14 +195,16 @@ def _installed(world: World, invariants: Invariants) -> Iterator[None]:
     try:
         with (
             patch.object(serve, "Store", store),
+            patch.object(store_module, "_engine", lambda url: world.server.engine),
             patch.object(
                 serve, "_election", lambda s, f: DatabaseLock(world.server, s) if two else election(s, f)
             ),
             patch.object(cgroup_limits, "detect", lambda: cgroup_limits.Limits(why="it is simulated")),
             patch.object(plane_state, "SNAPSHOT_EVERY", 40),
+            patch.object(disk_reserve, "LARGEST", MIB),  # it is memory here
             patch.dict(paths, policies.REGISTERED),
             patch.dict(os.environ, {"DOVETAIL_ALLOW_ROOT": "1"}),  # no job of a simulation runs as anybody
-            simulated(world.room, world.kernel, invariants.removed),
+            simulated(world.room, world.kernel, world.disk, invariants.removed),
         ):
             yield
     finally:
@@ -215,7 +246,9 @@ def _play(
     if faults == frozenset(FAULTS):  # each world has some faults, not all: they hide each other
         allowed = frozenset(name for name in FAULTS if pick.random() < 0.4)
     two = "second-plane" in allowed
-    room.longest_nap = 2.0 if two else 30.0
+    if not two:
+        allowed -= NEED_TWO_PLANES
+    room.longest_nap = 10.0 if two else 30.0
     kernel = Kernel(room)
     names = ("one", "two") if two else ("one",)
     own = "other-folder" in allowed
@@ -227,7 +260,9 @@ def _play(
         PlaneProcess(f"plane-{name}", folder / (f"state-{name}" if own else "state"), 1 + number)
         for number, name in enumerate(names)
     ]
-    world = World(room, kernel, server, file, planes, policy)
+    disk = Disk(room, folder) if "power-loss" in allowed else None
+    world = World(room, kernel, server, file, planes, policy, disk)
+    room.cut_power = world.cut_power
     invariants = Invariants(
         room, kernel, rules, round(KEEP_DAYS * 24 * HOUR), world.living, world.obstructed, lambda: world.words
     )
@@ -251,7 +286,12 @@ def _play(
 
     with _installed(world, invariants):
         try:
-            room.spawn("manager", world.manage, machine="outside")
+            for made in planes:
+                world.start(made)
+            if disk is not None and pick.random() < 0.3 and planes[0].process is not None:
+                planes[0].process.trap = Trap(
+                    1 + pick.randrange(80), "power", "power-loss"
+                )  # in the first start
             for client in clients:
                 room.spawn(f"client-{client.tenant}", client.run, machine="outside")
             room.spawn("prober", lambda: _probe(room, clients[0], world), machine="outside")
@@ -263,6 +303,7 @@ def _play(
             world.closing = True
             room.on_step = lambda: None
             room.end()
+            server.engine.dispose()
     counts = Counter(state.value for state in invariants.states.values())
     return Outcome(
         seed=seed,
@@ -271,7 +312,7 @@ def _play(
         digest=room.digest,
         hours=room.now / HOUR,
         steps=room.steps,
-        struck=dict(injector.counts),
+        struck=dict(+room.struck),
         jobs=len(invariants.known),
         states=dict(counts),
         deeds=dict(sum((client.deeds for client in clients), Counter())),
@@ -321,7 +362,13 @@ def _drained(
 
     room.spawn("releaser", release, machine="outside")
 
+    looked_at = -1  # commits: only a commit ends a job
+
     def over() -> bool:
+        nonlocal looked_at
+        if invariants.commits == looked_at:
+            return bool(ended())
+        looked_at = invariants.commits
         return bool(ended()) or all(clients[0].over(k) for k in invariants.known.values())
 
     room.run(room.now + 600 * SECOND, ended)  # clients end what they do

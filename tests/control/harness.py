@@ -284,6 +284,17 @@ def states_of(plane: Any) -> dict[str, int]:
         return {row[0]: row[1] for row in rows}
 
 
+class _Line:
+    """A record in words, worked out only where there is something to tell."""
+
+    def __init__(self, record: Any) -> None:
+        self._record = record
+
+    def __str__(self) -> str:
+        record = self._record
+        return f"{record.id} is {record.state.value} ({record.reason}, wants {record.wanted!r})"
+
+
 def disagreements(ledger: Any) -> list[str]:
     """Where records and core do not tell the same story."""
     from dovetail.control.states import State
@@ -291,10 +302,10 @@ def disagreements(ledger: Any) -> list[str]:
     core, found = ledger.core, []
     told = {event[2] for event in (*ledger.events, *ledger._later)}  # these the core is about to hear
     for record in ledger.index:
-        job = core.jobs.get(record.id)
-        line = f"{record.id} is {record.state.value} ({record.reason}, wants {record.wanted!r})"
         if record.id in told:
             continue
+        job = core.jobs.get(record.id)
+        line = _Line(record)
         if record.state.final:
             found.append(f"{line} and still in the index")
         elif record.state is State.HELD and job is not None:
