@@ -26,7 +26,7 @@ import sys
 import threading
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -851,8 +851,16 @@ POLICIES: tuple[tuple[str, dict[str, Any]], ...] = (
 # --- what has to be true ----------------------------------------------------------------------------
 
 
-def nothing_lost(folder: Path, driver: Driver, database: str | None = None) -> dict[str, Any]:
-    """Look at what is on disk and in the database after all is over, and at what the jobs saw."""
+def nothing_lost(
+    folder: Path,
+    driver: Driver,
+    database: str | None = None,
+    struck: Collection[tuple[str, int]] = (),
+) -> dict[str, Any]:
+    """Look at what is on disk and in the database after all is over, and at what the jobs saw.
+
+    A process of each `struck` attempt was killed: it may have ended however it likes, but not twice.
+    """
     import sqlalchemy as sa
 
     from dovetail.control import tables
@@ -903,6 +911,10 @@ def nothing_lost(folder: Path, driver: Driver, database: str | None = None) -> d
         runs = sorted(epochs[name], key=lambda attempt: attempt.epoch)
         assert [a.epoch for a in runs] == list(range(1, len(runs) + 1)), (name, runs)
         good = [a for a in runs if (name, a.epoch, 0) in ended]
+        if (name, row.epoch) in struck:
+            assert row.state in ("completed", "cancelled", "failed", "node-failed"), row
+            continue
+        good = [a for a in good if (name, a.epoch) not in struck]
         if row.state == "completed":
             assert kind != "broken"
             assert row.exit_code == 0
