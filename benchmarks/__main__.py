@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.figure import Figure
+from benchmarks.gavel import gavel
 from benchmarks.live import live
 from benchmarks.solve import solve
 from benchmarks.solve_more import solve_more
@@ -109,6 +110,7 @@ SUITES: dict[str, Callable[[], Iterator[Figure]]] = {
     "live": live,
     "solve": solve,
     "solve-more": solve_more,
+    "gavel": gavel,
 }
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import csv
 import hashlib
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -124,8 +124,13 @@ def stormy() -> World:
 WORLDS = {"plain": plain, "typed": typed, "stormy": stormy}
 
 
-def digest(policy: str, world: World, seed: int = 7, **options: Any) -> tuple[str, int]:
-    """The SHA-256 of a run's journal, and how many steps it has."""
+def digest(
+    policy: str, world: World, seed: int = 7, *, unnamed: Mapping[str, Any] | None = None, **options: Any
+) -> tuple[str, int]:
+    """The SHA-256 of a run's journal, and how many steps it has.
+
+    `unnamed` are options that the journal's first line leaves out: they did not exist when it was written.
+    """
     found, steps = hashlib.sha256(), 0
     found.update(header_line(Header(world.cluster, policy, options, seed)).encode() + b"\n")
 
@@ -137,7 +142,7 @@ def digest(policy: str, world: World, seed: int = 7, **options: Any) -> tuple[st
     run(
         world.jobs,
         world.cluster,
-        POLICIES.make(policy, **options),
+        POLICIES.make(policy, **options, **(unnamed or {})),
         seed=seed,
         incidents=world.incidents,
         until=30 * 24 * HOUR,

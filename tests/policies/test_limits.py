@@ -20,11 +20,7 @@ TENANTS = (
 )
 
 
-# These choose the jobs of a round at once, without a look at limits: the devices of such a job stay free.
-BY_ROUND = {"gavel", "pop"}
-
-
-@pytest.mark.parametrize("name", sorted(set(POLICIES.names()) - BY_ROUND))
+@pytest.mark.parametrize("name", POLICIES.names())
 def test_a_job_above_its_tenants_limit_evicts_no_job(name: str) -> None:
     """Tenant a holds 4 GPUs, its limit. Tenant b borrows: it holds 4 with a quota of 2."""
     core = Core(cluster(nodes=2, gpus=4, tenants=list(TENANTS)), POLICIES.make(name))

@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Any
 
 from dovetail.model.errors import ClusterError
 from dovetail.model.units import BOUNDLESS, GIB
@@ -142,6 +143,11 @@ class Cluster:
     def number(self) -> Mapping[str, int]:
         """A node's place in `nodes`, by name."""
         return {node.name: i for i, node in enumerate(self.nodes)}
+
+    @cached_property
+    def fewest_nodes(self) -> dict[Any, int]:
+        """By shape: answers of `topology.fewest_nodes`, which every start of a gang asks for."""
+        return {}
 
     def line(self, tenant: str) -> tuple[str, ...]:
         """A tenant and its ancestors, nearest first."""

@@ -11,17 +11,20 @@ from dovetail.model.job import Shape
 
 def fewest_nodes(cluster: Cluster, shape: Shape) -> int:
     """The number of nodes that the gang needs in the empty cluster."""
-    sizes = sorted(
-        (node.gpus for node in cluster.nodes if not shape.types or node.type.name in shape.types),
-        reverse=True,
-    )
-    left, count = shape.tasks, 0
-    for size in sizes if shape.each else ():
-        if left <= 0:
-            break
-        left -= size // shape.each
-        count += 1
-    return max(count, 1)
+    known = cluster.fewest_nodes.get(shape)
+    if known is None:
+        sizes = sorted(
+            (node.gpus for node in cluster.nodes if not shape.types or node.type.name in shape.types),
+            reverse=True,
+        )
+        left, known = shape.tasks, 0
+        for size in sizes if shape.each else ():
+            if left <= 0:
+                break
+            left -= size // shape.each
+            known += 1
+        known = cluster.fewest_nodes[shape] = max(known, 1)
+    return known
 
 
 def fastest_link(cluster: Cluster, shape: Shape) -> float:

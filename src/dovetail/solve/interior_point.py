@@ -48,7 +48,7 @@ def total_with(shares: Shares, pairs: Pairs, gain: Vector) -> Shared:
     """The same, where rows may run in pairs."""
     cells = _Cells(shares, pairs)
     reach = cells.reach(gain)
-    cost = -np.bincount(reach.column, weights=reach.value, minlength=cells.count)
+    cost = -np.bincount(reach.column, weights=reach.value, minlength=cells.count).astype(np.float64)
     rows = _stacked(cells.within, cells.count)
     found = cells.shares(
         _solved(cost, rows, cells.limits, [("nonnegative", len(cells.limits))], "total reach")
@@ -116,11 +116,14 @@ class _Entries(NamedTuple):
 
 
 class _Columns(NamedTuple):
-    """A sparse matrix by columns, as Clarabel reads it. Making one of SciPy takes longer than solving it."""
+    """A sparse matrix by columns, as Clarabel reads it: one of SciPy takes longer to make than to solve.
 
-    data: Vector
-    indices: IntVector
-    indptr: IntVector
+    Numbers are in lists, which Clarabel reads several times as fast as arrays.
+    """
+
+    data: list[float]
+    indices: list[int]
+    indptr: list[int]
     shape: tuple[int, int]
 
     @property
@@ -143,7 +146,7 @@ def _stacked(blocks: Sequence[tuple[int, Sequence[_Entries]]], width: int) -> _C
     order = np.lexsort((row, column))
     starts = np.zeros(width + 1, dtype=np.intp)
     np.cumsum(np.bincount(column, minlength=width), out=starts[1:])
-    return _Columns(value[order], row[order], starts, (height, width))
+    return _Columns(value[order].tolist(), row[order].tolist(), starts.tolist(), (height, width))
 
 
 class _Cells:
@@ -203,9 +206,9 @@ def _solved(cost: Vector, rows: _Columns, limits: Vector, kinds: list[tuple[str,
     settings.verbose = False
     made = {"nonnegative": clarabel.NonnegativeConeT, "cone": clarabel.SecondOrderConeT}
     size = len(cost)
-    nothing = _Columns(np.empty(0), np.empty(0, np.intp), np.zeros(size + 1, np.intp), (size, size))
-    cones = [made[kind](size) for kind, size in kinds]
-    answer = clarabel.DefaultSolver(nothing, cost, rows, limits, cones, settings).solve()
+    nothing = _Columns([], [], [0] * (size + 1), (size, size))
+    cones = [made[kind](count) for kind, count in kinds]
+    answer = clarabel.DefaultSolver(nothing, cost.tolist(), rows, limits.tolist(), cones, settings).solve()
     status = str(answer.status)
     if status == "Solved":
         return np.array(answer.x)

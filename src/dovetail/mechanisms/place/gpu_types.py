@@ -51,5 +51,7 @@ def load_by_type(cluster: Cluster, room: Room) -> dict[str, int]:
 def held_type(cluster: Cluster, job: JobView) -> str:
     """The GPU type that a running job holds; the slowest if it holds several."""
     assert job.spots is not None
+    if len(job.spots) == 1:
+        return cluster.nodes[job.spots[0][0]].type.name
     types = [cluster.nodes[spot[0]].type for spot in job.spots if spot[1]]
     return min(types, key=lambda kind: (kind.speed, kind.name)).name

@@ -15,10 +15,12 @@ def gpu_jobs(view: View) -> list[JobView]:
 
 
 def start_cpu_jobs(view: View, plan: Plan) -> None:
-    """Start waiting jobs without GPUs: they keep no other job from its GPUs."""
-    for job in list(view.queue):
-        if not job.shape.each:
-            plan.start(job)
+    """Start waiting jobs without GPUs, by submission: they keep no other job from its GPUs."""
+    queue = view.queue
+    heaps = [heap for shape in queue.shapes() if not shape.each for heap in queue.groups(shape).values()]
+    jobs = [entry[2] for heap in heaps for entry in heap if queue.waiting(entry)]
+    for job in sorted(jobs, key=lambda job: job.seq):
+        plan.start(job)
 
 
 def start_on_mixed_types(plan: Plan, jobs: Iterable[JobView]) -> None:

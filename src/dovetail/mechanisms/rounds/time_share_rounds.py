@@ -1,12 +1,10 @@
-"""Rounds that give each job its share of time on each GPU type.
+"""Rounds that give each job its share of time in each way to run.
 
 A policy sets what share of its time each job should spend on each GPU type. A job runs whole or not at all,
-so the shares come true over rounds: in each round the jobs that are furthest behind their shares run, on the
-type on which they are furthest behind. A job that is picked again for the type it holds is not disturbed.
-
-How far behind a job is: its share of a type over the time that it ran there since the shares were last set.
-Every job starts with half a round of such time, so that new jobs run in order of their shares. A job without
-a share of a type is picked last: devices that no other job wants are not left idle.
+so the shares come true over rounds: a rule picks the jobs of each round and the type of each
+(`owed_time`, or `time_since_shares` as in Gavel's own program). This module keeps what both rules need from
+one round to the next, and makes the plan of a round. A job that is picked again for the type it holds is not
+disturbed.
 
 Two jobs may have a share as a *pair*: time that they spend together on the same devices. A pair is picked
 like a job, and takes both jobs; each then holds half of every device.
@@ -21,13 +19,11 @@ from typing import NamedTuple
 from dovetail.mechanisms.place.gpu_types import (
     SPLIT,
     held_type,
-    load_by_type,
     of_type,
     place_on,
     type_of,
 )
 from dovetail.mechanisms.preempt.stopping import must_keep_running
-from dovetail.mechanisms.rounds.active_jobs import gpu_jobs
 from dovetail.mechanisms.share.device_pairs import (
     HALF,
     devices_held,
@@ -42,10 +38,12 @@ from dovetail.model.grant import devices_of, nodes_of
 from dovetail.model.topology import fewest_nodes
 from dovetail.model.units import WHOLE
 from dovetail.model.view import JobView, Plan, View
+from dovetail.solve.time_shares import Matrix
 
 Pair = tuple[str, str]  # two jobs, the earlier first
 Runner = str | Pair  # a job, or two on the same devices
-TimeShares = Mapping[Runner, Mapping[str, float]]  # job or pair -> way to run -> share of its time
+Row = tuple[float, ...]  # a number for each way to run
+Shares = Mapping[Runner, Row]  # job or pair -> share of its time, by way to run
 
 
 class Pick(NamedTuple):
@@ -65,10 +63,29 @@ class RoundState:
     ends_at: int = 0
     shares_set_at: int | None = None
     basis: frozenset[tuple[str, int]] = frozenset()  # the jobs and the devices that the shares were set for
-    shares: TimeShares = field(default_factory=dict)
+    ways: tuple[str, ...] = ()  # to which the numbers of each row belong
+    shares: Shares = field(default_factory=dict)
     runs: Mapping[Runner, str] = field(default_factory=dict)  # in this round: job or pair -> way to run
-    had: Mapping[Runner, Mapping[str, int]] = field(default_factory=dict)  # time since the shares were set
-    owed: Mapping[Runner, Mapping[str, float]] = field(default_factory=dict)  # time missed of earlier shares
+    had: Mapping[Runner, Row] = field(default_factory=dict)  # time since the shares were set
+    owed: Mapping[Runner, Row] = field(default_factory=dict)  # time missed
+
+
+class Candidates(NamedTuple):
+    """What a rule picks from."""
+
+    jobs: Sequence[JobView]  # that need GPUs, by submission
+    worth: Matrix  # by job and way of the state: how fast it is so, or how cheap; 0: it cannot run so
+    ways: Sequence[str]  # in the order in which a rule that goes by way tries them
+    left: Mapping[str, int]  # milli-GPUs of each type
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """How time is counted, and how the jobs of a round are picked."""
+
+    counted: Callable[[RoundState, View, Sequence[JobView], int], RoundState]
+    with_new_shares: Callable[[RoundState, View, Shares, frozenset[tuple[str, int]]], RoundState]
+    picked: Callable[[RoundState, View, Candidates, int, bool], list[Pick]]
 
 
 def round_over(state: RoundState, view: View) -> bool:
@@ -76,55 +93,29 @@ def round_over(state: RoundState, view: View) -> bool:
     return view.now >= state.ends_at or not view.running
 
 
-def with_round_counted(state: RoundState, view: View) -> RoundState:
-    """The state with the time of the last round added; jobs that have ended are dropped."""
-    spent = view.now - state.began_at
-    here: dict[Runner, None] = {job.id: None for job in gpu_jobs(view)}
-    for runner in (*state.shares, *state.had):
+def with_ways(state: RoundState, ways: tuple[str, ...]) -> RoundState:
+    """The state with rows for these ways to run: a GPU type may have come or gone."""
+    if ways == state.ways:
+        return state
+    places = [state.ways.index(way) if way in state.ways else -1 for way in ways]
+
+    def moved(rows: Mapping[Runner, Row]) -> dict[Runner, Row]:
+        return {runner: tuple([row[at] if at >= 0 else 0.0 for at in places]) for runner, row in rows.items()}
+
+    return replace(state, ways=ways, shares=moved(state.shares), had=moved(state.had), owed=moved(state.owed))
+
+
+def active_runners(state: RoundState, jobs: Sequence[JobView]) -> dict[Runner, None]:
+    """The jobs, then the pairs of which both jobs are still there."""
+    here: dict[Runner, None] = {job.id: None for job in jobs}
+    for runner in (*state.shares, *state.had, *state.owed):
         if not isinstance(runner, str) and runner[0] in here and runner[1] in here:
             here[runner] = None
-    had: dict[Runner, dict[str, int]] = {}
-    for runner in here:
-        times = dict(state.had.get(runner, {}))
-        if (way := state.runs.get(runner)) is not None:
-            times[way] = times.get(way, 0) + spent
-        had[runner] = times
-    owed = {runner: state.owed[runner] for runner in had if runner in state.owed}
-    shares = {runner: share for runner, share in state.shares.items() if runner in had}
-    return replace(state, had=had, owed=owed, runs={}, shares=shares)
+    return here
 
 
-def with_new_shares(
-    state: RoundState, view: View, shares: TimeShares, basis: frozenset[tuple[str, int]]
-) -> RoundState:
-    """The state with new shares: time missed of the last ones is kept, and breaks ties from now on."""
-    passed = view.now - (state.shares_set_at or 0)
-    owed: dict[Runner, dict[str, float]] = {}
-    for runner, times in state.had.items():
-        before, share = state.owed.get(runner, {}), state.shares.get(runner, {})
-        ways = {*times, *share, *before}
-        owed[runner] = {
-            way: before.get(way, 0.0) + share.get(way, 0.0) * passed - times.get(way, 0) for way in ways
-        }
-    had: dict[Runner, dict[str, int]] = {runner: {} for runner in state.had}
-    return replace(state, shares=shares, shares_set_at=view.now, basis=basis, had=had, owed=owed)
-
-
-def picked(
-    state: RoundState,
-    view: View,
-    ways: Sequence[str],
-    usable: Callable[[JobView, str], bool],
-    length: int,
-    *,
-    idle: bool = True,
-) -> list[Pick]:
-    """The jobs of the next round: way by way, those furthest behind first, while there are devices.
-
-    A job that arrived after the shares were set waits for the next shares, but devices that no other job has
-    a share of are kept for it. Without `idle` no job runs in a way that it has no share of.
-    """
-    left = load_by_type(view.cluster, view.room)
+def kept_running(view: View, left: dict[str, int]) -> dict[str, Pick]:
+    """The jobs that must not be stopped now; their devices are taken off what is left."""
     chosen: dict[str, Pick] = {}
     for job in view.running.values():
         if job.shape.each and must_keep_running(job, view.now):
@@ -135,96 +126,85 @@ def picked(
             # The half that its partner gives up is no device for other jobs.
             alone = shares_devices(job) and partner is None
             left[kind] = left.get(kind, 0) - (devices_of(job.spots or ()) * WHOLE if alone else job.held)
-    jobs = gpu_jobs(view)
-    by_id = {job.id: job for job in jobs}
-    pairs = [(by_id[runner[1]], by_id[runner[0]]) for runner in state.shares if not isinstance(runner, str)]
-    for way in ways:
-        kind = type_of(way)
-        line: list[tuple[JobView, JobView | None]] = [(job, None) for job in jobs]
-        line += [(late, early) for late, early in pairs if state.shares[early.id, late.id].get(way)]
-        line.sort(key=lambda two: (_behind(state, two, way, length), _seniority(two)), reverse=True)
-        for job, other in line:
-            if left.get(kind, 0) <= 0:
-                break
-            if job.id in chosen or (other is not None and other.id in chosen):
-                continue
-            if job.shape.load > left[kind] or (other is None and not usable(job, way)):
-                continue
-            if idle or state.shares.get(_runner(job, other), {}).get(way):
-                left[kind] -= job.shape.load
-                chosen[job.id] = Pick(job, way, other)
-                if other is not None:
-                    chosen[other.id] = Pick(other, way, job)
-    return [
-        pick
-        for pick in chosen.values()
-        if pick.job.id in state.shares or pick.beside is not None or pick.job.spots is not None
-    ]
+    return chosen
 
 
-def _runner(job: JobView, other: JobView | None) -> Runner:
+def runner_of(job: JobView, other: JobView | None) -> Runner:
+    """The job, or the pair of both."""
     if other is None:
         return job.id
     return (job.id, other.id) if job.seq < other.seq else (other.id, job.id)
 
 
-def _behind(
-    state: RoundState, two: tuple[JobView, JobView | None], way: str, length: int
-) -> tuple[float, float, float]:
-    runner = _runner(*two)
-    share = state.shares.get(runner, {}).get(way, 0.0)
-    had = state.had.get(runner, {}).get(way, 0) + length / 2
-    return share / had, state.owed.get(runner, {}).get(way, 0.0), share
-
-
-def _seniority(two: tuple[JobView, JobView | None]) -> tuple[int, int]:
-    """Earlier jobs first, a job before its pairs."""
-    late, early = two
-    return -late.seq, 1 if early is None else -early.seq
-
-
 def round_begun(state: RoundState, view: View, picks: Iterable[Pick], length: int) -> RoundState:
     """The state at the start of a round."""
     runs = {
-        _runner(job, other if other is not None and other.spots is not None else None): way
+        runner_of(job, other if other is not None and other.spots is not None else None): way
         for job, way, other in picks
         if job.spots is not None
     }
     return replace(state, number=state.number + 1, began_at=view.now, ends_at=view.now + length, runs=runs)
 
 
-def plan_round(view: View, picks: Sequence[Pick]) -> Plan:
+def plan_round(view: View, picks: Sequence[Pick], *, regroup: bool = False) -> Plan:
     """Run the picked jobs and no others; a job that already runs in its way stays where it is.
 
     The largest jobs are placed first, so that small ones do not break up the room that they need. Of a pair,
-    one job stays if it can and the other joins it.
+    one job stays if it can and the other joins it. With `regroup`, jobs that stay make room for a job of
+    tasks of several GPUs that finds no node free: else it might wait for ever beside them.
     """
     plan = view.draft()
-    stay = _staying(view, picks)
-    alone = {pick.job.id for pick in picks if shares_devices(pick.job) and is_alone(view, pick.job)}
+    kept = {job.id for job in view.running.values() if must_keep_running(job, view.now)}
+    if any(pick.beside is not None or shares_devices(pick.job) for pick in picks):
+        stay = _staying(view, picks, kept)
+        alone = {pick.job.id for pick in picks if shares_devices(pick.job) and is_alone(view, pick.job)}
+    else:
+        stay = kept | {job.id for job, way, _ in picks if _runs_so(view.cluster, job, way)}
+        alone = set()
     for job in list(view.running.values()):
         if job.shape.each and job.id not in stay:
             plan.stop(job)
     for job, _, other in picks:
         if job.id in stay and other is not None and not shares_devices(job):
             plan.shift(job, spots_of(job.shape, job.spots or (), HALF))
-        elif job.id in stay and other is None and job.id in alone:
+        elif job.id in alone and job.id in stay and other is None:
             plan.shift(job, spots_of(job.shape, job.spots or (), WHOLE))
-    for job, way, other in sorted(picks, key=lambda pick: -pick.job.shape.load):
+    without = _placed(plan, sorted(picks, key=lambda pick: -pick.job.shape.load))
+    if without and regroup:
+        kinds = {type_of(pick.way) for pick in without}
+        free = [
+            pick
+            for pick in picks
+            if pick.beside is None and type_of(pick.way) in kinds and pick.job.id not in kept
+        ]
+        for job, _, _ in free:
+            if job.spots is not None:
+                plan.stop(job)
+        without = _placed(plan, sorted(free, key=lambda pick: (-pick.job.shape.each, -pick.job.shape.load)))
+    for job, way, _ in without:
+        plan.deny(job, "Resources", f"it is picked for {way}, but its devices are not free together")
+    return plan
+
+
+def _placed(plan: Plan, picks: Sequence[Pick]) -> list[Pick]:
+    """Start the picked jobs in this order; those without a place are returned."""
+    without = []
+    for pick in picks:
+        job, way, other = pick
         if job.spots is None:
             spots = (
                 place_on(plan.room, job.shape, way) if other is None else place_beside(plan, job, way, other)
             )
             if spots is None:
-                plan.deny(job, "Resources", f"it is picked for {way}, but its devices are not free together")
+                without.append(pick)
             else:
                 plan.start(job, spots)
-    return plan
+    return without
 
 
-def _staying(view: View, picks: Sequence[Pick]) -> set[str]:
+def _staying(view: View, picks: Sequence[Pick], kept: set[str]) -> set[str]:
     """Jobs that go on where they are; of two that shared devices, only one can keep them for itself."""
-    stay = {job.id for job in view.running.values() if must_keep_running(job, view.now)}
+    stay = set(kept)
     taken = {devices_held(view.running[id]) for id in stay if view.running[id].shape.exclusive}
     for job, way, other in picks:
         if job.id in stay or not _runs_so(view.cluster, job, way):
@@ -245,5 +225,7 @@ def _runs_so(cluster: Cluster, job: JobView, way: str) -> bool:
     """Whether a job already runs on the type of a way; a packed job is not moved to be split."""
     if job.spots is None or type_of(way) != held_type(cluster, job):
         return False
-    split = len(nodes_of(job.spots)) > fewest_nodes(cluster, of_type(job.shape, type_of(way)))
-    return way.endswith(SPLIT) or not split
+    if way.endswith(SPLIT):
+        return True
+    nodes = len(nodes_of(job.spots))
+    return nodes == 1 or nodes <= fewest_nodes(cluster, of_type(job.shape, type_of(way)))

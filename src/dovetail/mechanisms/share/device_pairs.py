@@ -49,7 +49,10 @@ def devices_held(job: JobView) -> tuple[tuple[int, int], ...]:
 
 def shares_devices(job: JobView) -> bool:
     """Whether a job asked for whole devices and holds a part of them: the rest is for another job."""
-    return job.spots is not None and job.shape.exclusive and any(0 < spot[2] < WHOLE for spot in job.spots)
+    spots = job.spots
+    if spots is None or not job.shape.exclusive:
+        return False
+    return 0 < spots[0][2] < WHOLE if len(spots) == 1 else any(0 < spot[2] < WHOLE for spot in spots)
 
 
 def partner_of(view: View, job: JobView) -> JobView | None:

@@ -22,24 +22,25 @@ from dovetail.mechanisms.objective import share_objectives as objectives
 from dovetail.mechanisms.order.keys import arrival
 from dovetail.mechanisms.place.gpu_types import load_by_type, type_of
 from dovetail.mechanisms.rounds.active_jobs import start_cpu_jobs, start_on_mixed_types
+from dovetail.mechanisms.rounds.owed_time import CARRIED_OVER
 from dovetail.mechanisms.rounds.time_share_rounds import (
+    Candidates,
     Pick,
     RoundState,
+    Row,
     Runner,
-    TimeShares,
-    picked,
     plan_round,
     round_begun,
     round_over,
-    with_new_shares,
-    with_round_counted,
+    with_ways,
 )
+from dovetail.mechanisms.rounds.time_since_shares import FORGETFUL
 from dovetail.model.errors import BadOption
 from dovetail.model.units import SECOND, WHOLE, micros
 from dovetail.model.view import JobView, Order, Plan, Policy, View
 from dovetail.policies.gavel.fifo_compat import GivenTypes, given_types
 from dovetail.policies.gavel.pair_speeds import pairs_of, speed_beside
-from dovetail.policies.gavel.speed_table import SpeedTable, speed_table
+from dovetail.policies.gavel.speed_table import SpeedTable, SpeedTables
 from dovetail.policies.gavel.tenant_tree import tenant_tree
 from dovetail.policies.gavel.type_order import drawn_order
 from dovetail.solve.extra import require
@@ -70,6 +71,7 @@ def gavel(
     solver: Literal["centre", "vertex"] = "centre",
     whole_steps: bool = False,
     fifo_compat: bool = False,
+    carry_over: bool = True,
 ) -> Policy:
     """Shares of time by optimisation, in rounds of `round` seconds.
 
@@ -87,9 +89,12 @@ def gavel(
 
     Shares are set again when the jobs or nodes have changed, but not within `reset` seconds. Speeds are those
     `declared` with the job, or `measured` on running jobs. The solver `vertex` is quicker than `centre`, for
-    thousands of jobs, and needs nothing but what is always installed; `centre` needs `dovetail[solvers]`. To
-    compare with the authors' simulator: reset=1920, `whole_steps` (a round ends when the last job has made
-    its whole steps), and `fifo_compat` (its FIFO baseline, without aware).
+    thousands of jobs, and needs nothing but what is always installed; `centre` needs `dovetail[solvers]`.
+
+    A job that missed a part of its share gets it in later rounds, also after new shares. Without `carry_over`
+    new shares forget what was missed, as in the authors' program. To compare with their simulator:
+    reset=1920, carry_over=false, `whole_steps` (a round ends when the last job has made its whole steps), and
+    `fifo_compat` (its FIFO baseline, without aware).
     """
     if (water_filling or hierarchy != "none") and objective != "max-min":
         raise BadOption(f"policy gavel: water_filling and hierarchy need objective=max-min, not {objective}")
@@ -108,6 +113,7 @@ def gavel(
         centred=solver == "centre",
         whole_steps=whole_steps,
         fifo_compat=fifo_compat and objective == "fifo" and (packed or not aware),
+        carry_over=carry_over,
         packed=packed,
     )
 
@@ -140,19 +146,23 @@ def _require_solver(objective: str, filled: bool, solver: str) -> None:
 def pop(
     *,
     subproblems: int = 8,
+    least_jobs: int = 30,
     objective: Literal["max-min", "max-sum"] = "max-min",
     aware: bool = True,
     round: float = 360.0,
     reset: float = 0.0,
     speeds: Literal["declared", "measured"] = "declared",
+    carry_over: bool = True,
 ) -> Policy:
     """Gavel, its problem split at random into `subproblems`, each with an equal share of every type.
 
-    A job too large for one sub-problem is divided over several. Meant for thousands of jobs: with few jobs in
-    a sub-problem the shares tend to the equal share.
+    A job too large for one sub-problem is divided over several. With few jobs in a sub-problem the shares
+    tend to the equal share, and nothing is gained: there are fewer sub-problems, or one, if they would have
+    less than `least_jobs`.
     """
-    if subproblems < 1:
-        raise BadOption(f"policy pop: subproblems={subproblems} is wrong: 1 or more")
+    for name, value in (("subproblems", subproblems), ("least_jobs", least_jobs)):
+        if value < 1:
+            raise BadOption(f"policy pop: {name}={value} is wrong: 1 or more")
     return Gavel(
         objective=objective,
         aware=aware,
@@ -160,7 +170,9 @@ def pop(
         reset=micros(reset),
         measured=speeds == "measured",
         centred=False,
+        carry_over=carry_over,
         subproblems=subproblems,
+        least_jobs=least_jobs,
     )
 
 
@@ -204,8 +216,11 @@ class Gavel:
     placement: bool = False
     whole_steps: bool = False
     fifo_compat: bool = False
+    carry_over: bool = True
     packed: bool = False
     subproblems: int = 1
+    least_jobs: int = 1
+    tables: SpeedTables = field(default_factory=SpeedTables, compare=False, repr=False)
     order: Order = arrival
     group: Callable[[JobView], Hashable] | None = None
     quantum: int | None = None
@@ -219,44 +234,59 @@ class Gavel:
             start_cpu_jobs(view, plan)
             plan.review_at, plan.memory = state.rounds.ends_at, state
             return plan
+        rule = CARRIED_OVER if self.carry_over else FORGETFUL
         seen = estimated(view, state.measured) if self.measured else view
-        table = speed_table(seen, placement=self.placement)
-        state = self._with_shares(view, replace(state, rounds=with_round_counted(state.rounds, view)), table)
-        speeds = {
-            job.id: dict(zip(table.ways, row, strict=True))
-            for job, row in zip(table.jobs, table.speed, strict=True)
-        }
-        picks = picked(
-            state.rounds,
-            view,
+        held = load_by_type(view.cluster, view.room)
+        table = self.tables.table(seen, held, placement=self.placement)
+        rounds = with_ways(rule.counted(state.rounds, view, table.jobs, self.length), table.ways)
+        state = self._with_shares(view, replace(state, rounds=rounds), table, held)
+        among = Candidates(
+            table.jobs,
+            self._worth(view, table),
             self._ways_in_order(view, state.rounds.number, table),
-            lambda job, way: speeds[job.id][way] > 0,
-            self.length,
-            idle=self.objective not in ("fifo", "sjf"),
+            held,
         )
-        plan = plan_round(view, picks)
+        picks = rule.picked(state.rounds, view, among, self.length, self._lends)
+        plan = plan_round(view, picks, regroup=self.carry_over)
         start_cpu_jobs(view, plan)
-        start_on_mixed_types(plan, [job for job in table.jobs if not any(speeds[job.id].values())])
-        rounds = round_begun(state.rounds, view, picks, self._length(view, picks, speeds))
+        on_no_type = np.flatnonzero(table.speed.max(axis=1, initial=0.0) <= 0.0)
+        start_on_mixed_types(plan, [table.jobs[i] for i in on_no_type.tolist()])
+        rounds = round_begun(state.rounds, view, picks, self._length(view, picks, table))
         plan.memory = replace(state, rounds=rounds)
         plan.review_at = rounds.ends_at if table.jobs else None
         return plan
 
-    def _with_shares(self, view: View, state: GavelState, table: SpeedTable) -> GavelState:
+    def _worth(self, view: View, table: SpeedTable) -> Matrix:
+        """By job and way: speed, or speed for its price; blind to types, all are alike."""
+        speed: Matrix = table.speed if self.aware else (table.speed > 0.0).astype(np.float64)
+        return speed / _prices(view, table.ways) if self.objective == "cost" else speed
+
+    @property
+    def _lends(self) -> bool:
+        """Whether idle devices go to jobs without a share of them; they may cost too much for that."""
+        return self.objective not in ("fifo", "sjf") and not (self.objective == "cost" and self.carry_over)
+
+    def _with_shares(
+        self, view: View, state: GavelState, table: SpeedTable, held: Mapping[str, int]
+    ) -> GavelState:
         """With new shares, if jobs, nodes or measured speeds changed and the last shares are old enough."""
-        rounds, held = state.rounds, load_by_type(view.cluster, view.room)
+        rounds = state.rounds
         basis = frozenset([*((job.id, 0) for job in table.jobs), *held.items(), *self._rounded(table)])
         set_at = rounds.shares_set_at
         waited = not set_at or not view.running or view.now - set_at >= self.reset
         if not table.jobs or basis == rounds.basis or not waited:
             return state
+        shares: Mapping[Runner, Row]
         if self.fifo_compat and not self.packed:
             state = replace(state, given=given_types(view, state.given, table))
-            shares: TimeShares = {id: {kind: 1.0} for _, id, kind in state.given.kinds}
+            shares = {
+                id: tuple([float(way == kind) for way in table.ways]) for _, id, kind in state.given.kinds
+            }
         else:
-            shares, isolated = self._shares(view, state, table)
+            shares, isolated = self._shares(view, state, table, held)
             state = replace(state, isolated=isolated)
-        return replace(state, rounds=with_new_shares(rounds, view, shares, basis))
+        rule = CARRIED_OVER if self.carry_over else FORGETFUL
+        return replace(state, rounds=rule.with_new_shares(rounds, view, shares, basis))
 
     def _rounded(self, table: SpeedTable) -> list[tuple[str, int]]:
         """Measured speeds in steps of a tenth: a smaller change is no reason to set new shares."""
@@ -275,22 +305,27 @@ class Gavel:
         fastest = [way for _, way in sorted(zip(-mean, table.ways, strict=True))]
         return fastest if self.aware else drawn_order(view.seed, tuple(fastest), number)
 
-    def _length(self, view: View, picks: Sequence[Pick], speeds: Mapping[str, Mapping[str, float]]) -> int:
+    def _length(self, view: View, picks: Sequence[Pick], table: SpeedTable) -> int:
         """The length of a round; with `whole_steps`, until the last job has made its whole steps."""
         if not self.whole_steps:
             return self.length
         ends = [0.0]
+        row = {job.id: i for i, job in enumerate(table.jobs)}
+        speeds = table.speed.tolist()
         for job, way, other in picks:
-            speed = speeds[job.id][way] if other is None else speed_beside(job, other, way)
-            steps = int(speed * pace(job) * self.length / SECOND)
-            ends.append(min(steps / (speed * pace(job)), job.remaining_at(view.now) / SECOND / speed))
+            speed = (
+                speeds[row[job.id]][table.ways.index(way)] if other is None else speed_beside(job, other, way)
+            )
+            paced = speed * pace(job)
+            steps = int(paced * self.length / SECOND)
+            ends.append(min(steps / paced, job.remaining_at(view.now) / SECOND / speed))
         return micros(max(ends)) + 2 if max(ends) else self.length  # more than rounding takes away
 
     # -- objectives
 
     def _shares(
-        self, view: View, state: GavelState, table: SpeedTable
-    ) -> tuple[TimeShares, Mapping[str, Isolated]]:
+        self, view: View, state: GavelState, table: SpeedTable, held: Mapping[str, int]
+    ) -> tuple[Mapping[Runner, Row], Mapping[str, Isolated]]:
         """The shares, and the progress of each job on a private share of the cluster."""
         rows = [i for i, row in enumerate(table.speed) if row.any()]
         jobs = [table.jobs[i] for i in rows]
@@ -299,7 +334,6 @@ class Gavel:
         blind = self.objective == "max-min" and not self.aware
         paces = np.array([1.0 if blind else pace(job) for job in jobs])
         speed = (table.speed[rows] if self.aware else (table.speed[rows] > 0).astype(float)) * paces[:, None]
-        held = load_by_type(view.cluster, view.room)
         kinds = sorted(held)
         problem = Shares(
             speed,
@@ -315,13 +349,14 @@ class Gavel:
         else:
             x, isolated = self._alone(view, state, table, problem, jobs, work)
             y = np.empty(0)
-        shares: dict[Runner, dict[str, float]] = {
-            job.id: {way: float(share) for way, share in zip(table.ways, row, strict=True) if share > 0}
-            for job, row in zip(jobs, x, strict=True)
+        shares: dict[Runner, Row] = {
+            job.id: tuple(row) for job, row in zip(jobs, np.maximum(x, 0.0).tolist(), strict=True)
         }
+        of_pairs: dict[Runner, list[float]] = {}
         for q in np.flatnonzero(y > 0).tolist():
             two = jobs[pairs.first[q]].id, jobs[pairs.second[q]].id
-            shares.setdefault(two, {})[table.ways[pairs.way[q]]] = float(y[q])
+            of_pairs.setdefault(two, [0.0] * len(table.ways))[pairs.way[q]] = float(y[q])
+        shares |= {two: tuple(row) for two, row in of_pairs.items()}
         return shares, isolated
 
     def _alone(
@@ -351,10 +386,9 @@ class Gavel:
         elif self.objective == "isolated":
             x = objectives.equal_parts(shares)
         elif self.objective == "allox":
-            before = [state.rounds.shares.get(job.id, {}) for job in jobs]
-            x = objectives.in_machine_queues(
-                shares, work, np.array([[had.get(way, 0.0) for way in table.ways] for had in before])
-            )
+            none = (0.0,) * len(table.ways)
+            before = np.array([state.rounds.shares.get(job.id, none) for job in jobs])
+            x = objectives.in_machine_queues(shares, work, before)
         else:
             x = objectives.in_order(shares, self._order_of(shares, jobs, work))
         return x, isolated
@@ -408,9 +442,10 @@ class Gavel:
         join: Callable[[Sequence[float]], float],
     ) -> Matrix:
         """Solve the problem, whole or as sub-problems."""
-        if self.subproblems == 1:
+        parts = min(self.subproblems, len(shares.size) // self.least_jobs)
+        if parts <= 1:
             return solve(shares, np.arange(len(shares.size))).x
-        return solved(shares, min(self.subproblems, len(shares.size)), solve, view.seed, join=join).x
+        return solved(shares, parts, solve, view.seed, join=join).x
 
 
 def _isolated(
