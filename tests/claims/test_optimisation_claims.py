@@ -1,8 +1,8 @@
-"""AlloX, Dorm and Shockwave: a matching, a mixed-integer program and a market."""
+"""Dorm and Shockwave: a mixed-integer program and a market."""
 
 from __future__ import annotations
 
-from itertools import pairwise, product
+from itertools import pairwise
 from random import Random
 from statistics import mean
 
@@ -11,121 +11,16 @@ import pytest
 
 from dovetail.core.core import Core, Step
 from dovetail.model.action import Resize, Stop
-from dovetail.model.cluster import Cluster, GpuType, Node
+from dovetail.model.cluster import Cluster, Node
 from dovetail.model.job import Job, Profile, Shape, Traits
 from dovetail.model.profile_arithmetic import regime_at
-from dovetail.model.units import HOUR, MINUTE, SECOND
+from dovetail.model.units import HOUR, SECOND
 from dovetail.policies.dorm.containers import dominant_shares
 from dovetail.policies.gavel import gavel
 from dovetail.policies.shockwave.regimes import Forecast, ahead, behind, time_of
 from dovetail.sim.run import Run
 from dovetail.testing.build import cluster, job, run
 from dovetail.testing.claims import claim, tells_apart
-
-# -- AlloX
-
-
-def devices(**counts: int) -> Cluster:
-    """One device a node, of several kinds."""
-    return Cluster(
-        tuple(Node(f"{kind}{i}", 1, GpuType(kind)) for kind, n in counts.items() for i in range(n))
-    )
-
-
-def on(id: str, minutes: dict[str, float], **more: object) -> Job:
-    """A job by how long it takes on each kind; the first is its reference."""
-    reference = next(iter(minutes.values()))
-    speeds = {kind: reference / time for kind, time in minutes.items()}
-    return job(id, minutes=reference, profile=Profile(speeds=speeds), **more)  # type: ignore[arg-type]
-
-
-def total(result: Run) -> float:
-    """Sum of completion times in minutes."""
-    return sum(result.jct()) / 60
-
-
-@claim(
-    "allox",
-    "matching puts each job on the kind that costs the others least: 5.5, against 6 and 9 on the GPU alone",
-)
-def test_matching_beats_the_gpu_alone() -> None:
-    both = devices(GPU=1, CPU=1)
-    times = {"j2": {"GPU": 4.0, "CPU": 4.5}, "j1": {"GPU": 1.0, "CPU": 10.0}}
-    jobs = [on(id, minutes) for id, minutes in times.items()]
-    on_gpu = [on(id, minutes, types=["GPU"]) for id, minutes in times.items()]
-
-    def check(result: Run) -> None:
-        assert total(result) <= 5.5 + 1e-6
-        assert result.finish("j1") == 60
-
-    ours, shortest, fifo = run(jobs, both, "allox"), run(on_gpu, both, "sjf"), run(on_gpu, both, "fifo")
-    tells_apart(check, ours, shortest)
-    tells_apart(check, ours, fifo)
-    assert total(ours) == pytest.approx(5.5, abs=1e-6)
-    assert total(shortest) == pytest.approx(6)
-    assert total(fifo) == pytest.approx(9)
-
-
-def least_total(times: list[dict[str, float]], machines: list[str]) -> float:
-    """Over all ways to deal the jobs to machines, each of which takes the shortest first."""
-    best = float("inf")
-    for where in product(range(len(machines)), repeat=len(times)):
-        added = 0.0
-        for machine, kind in enumerate(machines):
-            now = 0.0
-            for time in sorted(times[i][kind] for i, at in enumerate(where) if at == machine):
-                now += time
-                added += now
-        best = min(best, added)
-    return best
-
-
-@claim("allox", "for up to five jobs the sum of completion times is the least there is")
-def test_matching_is_the_best_schedule() -> None:
-    def gaps(policy: str, **options: float) -> list[float]:
-        found = []
-        for seed in range(40):
-            luck = Random(seed)
-            counts = {"GPU": luck.randint(1, 2), "CPU": luck.randint(1, 2)}
-            times = [
-                {"GPU": luck.randint(1, 9), "CPU": luck.randint(1, 30)} for _ in range(luck.randint(2, 5))
-            ]
-            jobs = [on(f"j{i}", minutes) for i, minutes in enumerate(times)]  # type: ignore[arg-type]
-            result = run(jobs, devices(**counts), policy, **options)
-            machines = [kind for kind, n in counts.items() for _ in range(n)]
-            found.append(total(result) - least_total(times, machines))  # type: ignore[arg-type]
-        return found
-
-    def check(gap: list[float]) -> None:
-        assert max(gap) < 1e-5
-
-    ours, baseline = gaps("allox", a=1.0), gaps("sjf")
-    tells_apart(check, ours, baseline)
-    assert min(ours) > -1e-5
-    assert mean(baseline) > 5  # minutes
-
-
-@claim(
-    "allox", "with a small `a` no user falls below a floor, though another floods the cluster with short jobs"
-)
-def test_a_small_fraction_is_fair() -> None:
-    flood = [job(f"a{i}", seconds=60, at=10 * i, user="ann") for i in range(360)]
-    slow = [job(f"b{i}", minutes=30, at=60, user="bob") for i in range(16)]
-
-    def shares(result: Run, begin: int = 5 * MINUTE, end: int = HOUR) -> dict[str, float]:
-        held = {"a": 0, "b": 0}
-        for part in result.stretches:
-            held[part.job[0]] += max(0, min(part.end, end) - max(part.start, begin))
-        return {user: time / (4 * (end - begin)) for user, time in held.items()}
-
-    def check(result: Run) -> None:
-        assert min(shares(result).values()) >= 0.4
-
-    fair = run([*flood, *slow], cluster(gpus=4), "allox", a=0.1)
-    quick = run([*flood, *slow], cluster(gpus=4), "allox", a=1.0)
-    tells_apart(check, fair, quick)
-    assert mean(quick.jct()) < mean(fair.jct())  # which is what it costs
-
 
 # -- Dorm
 
