@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from random import Random
 from typing import Any
 
 import pytest
 
+from dovetail.mechanisms.queue.discipline import skip
 from dovetail.model.job import Job
+from dovetail.model.view import JobView, Order
+from dovetail.policies.tiresias.attained_service import attained_service
+from dovetail.policies.tiresias.gittins_index import Indices
 from dovetail.sim.run import Run
 from dovetail.testing.build import Checkpoint, Profile, cluster, job, run
 from dovetail.testing.claims import claim, tells_apart
+from dovetail.testing.mutants import mutant
 
 ONE = cluster(nodes=1, gpus=1)
 EIGHT = cluster(nodes=1, gpus=8)
@@ -20,8 +27,139 @@ LONG_THEN_SHORT = [
 ]
 
 
+FINE = [500.0 * step for step in range(1, 7)]
+
+
 def mean(values: list[float]) -> float:
     return sum(values) / len(values)
+
+
+def last_in_first_out(*args: Any, **options: Any) -> Order:
+    def key(job: JobView, now: int) -> int:
+        return (job.stage << 64) - job.stage_since
+
+    def yields(job: JobView, now: int) -> int:
+        return -((((job.stage << 64) - job.stage_since) << 32) - job.seq)
+
+    return replace(attained_service(*args, **options), key=key, yields=yields, limit=yields)
+
+
+def rank_by_time(index: Indices, job: JobView, now: int) -> tuple[int, float, int]:
+    return (job.stage, -index.at(job.service_at(now) // job.gpus), job.stage_since)
+
+
+def rank_by_least_index(index: Indices, job: JobView, now: int) -> tuple[int, float, int]:
+    return (job.stage, index.at(job.service_at(now)), job.stage_since)
+
+
+TIRESIAS = "dovetail.policies.tiresias.policy"
+MUTANTS = (
+    mutant(
+        "tiresias-l",
+        "attained service",
+        "jobs are never demoted",
+        killed_by="test_short_jobs_do_not_wait_for_a_long_one",
+        options={"thresholds": []},
+    ),
+    mutant(
+        "tiresias-l",
+        "GPUs count",
+        "time alone counts",
+        killed_by="test_demotion_comes_at_the_threshold_of_gpu_time",
+        options={"service": "time"},
+    ),
+    mutant(
+        "tiresias-l",
+        "few queues",
+        "a queue for every 500 GPU-seconds",
+        killed_by="test_jobs_of_one_queue_do_not_preempt_each_other",
+        options={"thresholds": FINE},
+    ),
+    mutant(
+        "tiresias-l",
+        "order of entry inside a queue",
+        "the last to enter goes first",
+        killed_by="test_demotion_comes_at_the_threshold_of_gpu_time",
+        replace={f"{TIRESIAS}:attained_service": last_in_first_out},
+    ),
+    mutant(
+        "tiresias-l",
+        "preemption",
+        "running jobs are left alone",
+        killed_by="test_short_jobs_do_not_wait_for_a_long_one",
+        replace={f"{TIRESIAS}:preemptive": lambda order: skip},
+    ),
+    mutant(
+        "tiresias-l",
+        "promotion",
+        "a job that waits stays where it is",
+        killed_by="test_promotion_bounds_the_wait",
+        options={"promote": None},
+    ),
+    mutant(
+        "tiresias-l",
+        "placement by tensor skew",
+        "every job waits for one node",
+        killed_by="test_skewed_models_are_consolidated_and_others_scattered",
+        options={"placement": "packed"},
+    ),
+    mutant(
+        "tiresias-l",
+        "placement by tensor skew",
+        "every job takes any free GPUs",
+        killed_by="test_skewed_models_are_consolidated_and_others_scattered",
+        options={"placement": "scattered"},
+    ),
+    mutant(
+        "tiresias-l",
+        "sticky queues",
+        "a queue forgets its order",
+        killed_by="test_sticky_queues_keep_running_jobs",
+        options={"queue_order": "entry"},
+    ),
+    mutant(
+        "tiresias-g",
+        "the index",
+        "all jobs have the same index",
+        killed_by="test_the_distribution_tells_a_long_job_early",
+        replace={f"{TIRESIAS}:Indices.at": lambda self, attained: 0.0},
+    ),
+    mutant(
+        "tiresias-g",
+        "the index",
+        "the smallest index goes first",
+        killed_by="test_the_distribution_tells_a_long_job_early",
+        replace={f"{TIRESIAS}:index_rank": rank_by_least_index},
+    ),
+    mutant(
+        "tiresias-g",
+        "two dimensions",
+        "time counts, not GPU-time",
+        killed_by="test_the_index_counts_gpu_time",
+        replace={f"{TIRESIAS}:index_rank": rank_by_time},
+    ),
+    mutant(
+        "tiresias-g",
+        "the best horizon",
+        "the index looks 3250 GPU-seconds ahead",
+        killed_by="test_a_job_that_may_end_soon_goes_before_one_that_surely_ends_later",
+        options={"horizon": 3250.0},
+    ),
+    mutant(
+        "tiresias-g",
+        "queues before the index",
+        "the index alone counts",
+        killed_by="test_queues_come_before_the_index",
+        options={"thresholds": []},
+    ),
+    mutant(
+        "tiresias-g",
+        "learning",
+        "jobs that end teach nothing",
+        killed_by="test_the_distribution_is_learned_from_finished_jobs",
+        replace={f"{TIRESIAS}:with_ended": lambda known, *_: known},
+    ),
+)
 
 
 @pytest.mark.parametrize(("gpus", "demoted_at"), [(8, 406.25), (1, 3250.0)])
@@ -88,6 +226,18 @@ def worst_wait(result: Run, name: str) -> float:
         executed += end - start
         worst = max(worst, (again - end) / executed)
     return worst
+
+
+@claim("tiresias-l", "jobs of one queue do not preempt each other: two equal jobs run one after the other")
+def test_jobs_of_one_queue_do_not_preempt_each_other() -> None:
+    jobs = [job(f"{i}", seconds=3000) for i in range(2)]  # below the threshold of 3250
+
+    def check(result: Run) -> None:
+        assert result.jct() == [3000, 6000]
+        assert result.preemptions == 0
+
+    fine = run(jobs, ONE, "tiresias-l", thresholds=FINE)
+    tells_apart(check, run(jobs, ONE, "tiresias-l"), fine)
 
 
 @claim(
@@ -163,6 +313,86 @@ def test_the_distribution_tells_a_long_job_early() -> None:
     ours = run(jobs, ONE, "tiresias-g", samples=SIZES, quantum=None)
     tells_apart(check, ours, run(jobs, ONE, "tiresias-l", quantum=None))
     assert mean(ours.jct()) < mean(run(jobs, ONE, "tiresias-l", quantum=None).jct())
+
+
+@pytest.mark.parametrize("gpus", [1, 4])
+@claim(
+    "tiresias-g",
+    "GPU-time counts: a job shows itself as a long one after 1000 s on one GPU, after 250 s on four",
+)
+def test_the_index_counts_gpu_time(gpus: int) -> None:
+    jobs = [
+        job("long", gpus=gpus, seconds=3000 / gpus),
+        *[job(f"short{i}", gpus=gpus, seconds=1000 / gpus, at=100) for i in range(3)],
+    ]
+    on = cluster(nodes=1, gpus=gpus)
+
+    def check(result: Run) -> None:
+        assert [result.start(f"short{i}") for i in range(3)] == [1000 / gpus, 2000 / gpus, 3000 / gpus]
+
+    ours = run(jobs, on, "tiresias-g", samples=SIZES, quantum=None)
+    tells_apart(check, ours, run(jobs, on, "tiresias-l", quantum=None))
+
+
+@claim(
+    "tiresias-g",
+    "a new job that may end in 100 s goes before one that surely ends in 1200, and no longer when it did not",
+)
+def test_a_job_that_may_end_soon_goes_before_one_that_surely_ends_later() -> None:
+    sizes = [100.0] * 10 + [1800.0] + [3000.0] * 9
+    jobs = [
+        job("old", seconds=3000),
+        job("short", seconds=100, at=1800),
+        job("long", seconds=3000, at=1800),
+    ]
+
+    def check(result: Run) -> None:
+        # New jobs have index (1/2) / 100, `old` has 1 / 1200, and `long` after its first 100 s 1 / 2780.
+        assert [result.start(name) for name in ("short", "long")] == [1800, 1900]
+        assert result.finish("old") == 3200
+
+    ours = run(jobs, ONE, "tiresias-g", samples=sizes, quantum=None)
+    tells_apart(check, ours, run(jobs, ONE, "tiresias-g", samples=sizes, horizon=3250.0, quantum=None))
+
+
+@claim("tiresias-g", "queues come first: past the threshold a job is preempted though its index is larger")
+def test_queues_come_before_the_index() -> None:
+    jobs = [job("old", seconds=5000), job("new", seconds=1000, at=100)]
+
+    def check(result: Run) -> None:
+        assert result.start("new") == 3250
+
+    options: dict[str, Any] = {"samples": [5000.0], "quantum": None}  # the nearer to 5000, the larger
+    tells_apart(
+        check, run(jobs, ONE, "tiresias-g", **options), run(jobs, ONE, "tiresias-g", thresholds=[], **options)
+    )
+
+
+def bimodal(seed: int) -> list[Job]:
+    """Eight of ten jobs need 200 GPU-seconds, two 3000, on 1 to 4 GPUs: full load for 8 GPUs."""
+    rng = Random(seed)
+    jobs, now = list[Job](), 0.0
+    for i in range(60):
+        gpus, service = rng.choice([1, 1, 2, 4]), rng.choice([200] * 4 + [3000])
+        jobs.append(job(f"{i:02}", gpus=gpus, seconds=service / gpus, at=now))
+        now += rng.expovariate(8 / 760)
+    return jobs
+
+
+@claim("tiresias-g", "knowing the distribution lowers the mean JCT where no threshold tells long from short")
+def test_the_distribution_lowers_the_mean() -> None:
+    sizes = [200.0] * 4 + [3000.0]
+
+    def means(policy: str, **options: Any) -> list[float]:
+        return [mean(run(bimodal(seed), EIGHT, policy, **options).jct()) for seed in range(10)]
+
+    least_service = means("tiresias-l")
+
+    def check(found: list[float]) -> None:
+        assert mean(found) < mean(least_service)
+        assert sum(ours < las for ours, las in zip(found, least_service, strict=True)) >= 8
+
+    tells_apart(check, means("tiresias-g", samples=sizes), least_service)
 
 
 @claim("tiresias-g", "the distribution can be learned from the jobs that ended")

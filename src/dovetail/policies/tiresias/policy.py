@@ -98,10 +98,15 @@ def tiresias_g(
     )
 
 
+def index_rank(index: Indices, job: JobView, now: int) -> tuple[int, float, int]:
+    """Queue, then the largest index of the GPU-time received, then entry into the queue."""
+    return (job.stage, -index.at(job.service_at(now)), job.stage_since)
+
+
 def by_gittins_index(
     select: Selection, given: Indices | None, window: int, horizon: int | None
 ) -> Discipline:
-    """Queue, then index, then entry into the queue. Without a given index it is learned from ended jobs."""
+    """Ranks all active jobs by `index_rank`. Without a given index it is learned from ended jobs."""
 
     def serve(view: View, place: Placement) -> Plan:
         known = cast("LearnedSizes | None", view.memory) or LearnedSizes()
@@ -109,10 +114,7 @@ def by_gittins_index(
             known = with_ended(known, view, window, horizon)
         index, now = given or known.indices, view.now
 
-        def rank(job: JobView) -> tuple[int, float, int]:
-            return (job.stage, -index.at(job.service_at(now)), job.stage_since)
-
-        plan = select(view, place, ranked(view, rank))
+        plan = select(view, place, ranked(view, lambda job: index_rank(index, job, now)))
         if given is None:
             plan.memory = with_running(known, view)
         if len(view.queue):
