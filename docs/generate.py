@@ -514,13 +514,17 @@ all else is optional.
 
 | written as | examples |
 | --- | --- |
-| duration | `90` (seconds), `45m`, `2h30m`, `1-12:00:00` |
-| size | `400` (bytes), `32G`, `1.5TiB` |
+| duration | `90s`, `45m`, `2h30m`, `1-12:00:00` |
+| size | `32G`, `400GB`, `1.5TiB` |
 | cores | `4`, `0.5`, `32+` (the same as 32) |
-| share | `50%`, `0.5`, `500` (thousandths of a GPU) |
+| share | `50%` or `0.5` of a GPU |
 | moment | `2026-12-01T09:00Z`, `+2h`; without a zone: in a file or flag that of its machine, else UTC |
 | GPUs | `8`, `A100:8`, `{A100: 8, H100: 8}`, `[H100:8, A100:8]`, `any:1` |
 | range | `0-99%8`, `1,3,5-9:2`, a list of numbers |
+
+A duration, size or share without a unit is refused, because systems read `2` or `32` differently; only a
+duration of `0` needs none. `#SBATCH` lines keep the meaning that they have in Slurm (`-t 30` is minutes,
+`--mem=32` megabytes), and SkyPilot files theirs (`memory: 32` is gigabytes).
 """
 
 
@@ -693,7 +697,8 @@ JSON over HTTP at `/api/v1`. Send `Authorization: Bearer TOKEN`; only `/health`,
 `/openapi.json` need none. A plane serves the description of every parameter and field at `/openapi.json`;
 `make docs` writes the same to `build/docs/openapi.json`. Changes are additive.
 
-- Times of day are ISO 8601 in UTC, durations are seconds, memory is bytes.
+- Times of day are ISO 8601 in UTC. In answers durations are seconds and memory is bytes; in a job
+  request both have a unit: `2h`, `32G`.
 - Lists are paged: `items`, and `next`, the `cursor` of the next request. No response is larger than 200 kB.
 - `POST /jobs` takes an `Idempotency-Key` header: a repeated request with the same key returns the same job.
 - Roles: a viewer reads the data of its tenant, a user also acts on its tenant's jobs, an admin does

@@ -736,11 +736,38 @@ def test_no_hint_about_time_leads_to_another_error(dove: Dove, plane: Any, verb:
             assert dove(f"{verb} --gpus 1 --time", better.strip(), "--", "true").exit_code == 0
 
 
-@pytest.mark.parametrize(("typed", "sent"), [("50%", "50%"), ("0.5", 0.5), ("500", 500), ("nan", "nan")])
-def test_a_share_is_a_number_or_a_percentage(dove: Dove, plane: Any, typed: str, sent: object) -> None:
+@pytest.mark.parametrize(("typed", "sent"), [("50%", 0.5), ("0.5", 0.5), ("12.5%", 0.125), ("1", 1.0)])
+def test_a_share_is_a_fraction_or_a_percentage(dove: Dove, plane: Any, typed: str, sent: object) -> None:
     takes_jobs(plane)
     assert dove(f"submit --gpu-share {typed} -- true").exit_code == 0
     assert plane.asked[0].body["gpu_share"] == sent
+
+
+# An amount without its unit, and what to type instead: Slurm, SkyPilot and others read them differently.
+BARE = {
+    "submit --time 2 -- true": "--time: 2 has no unit; write 2s, 2m or 2h",
+    "run -t 30 -- true": "--time: 30 has no unit; write 30s, 30m or 30h",
+    "plan --expected 90 -- true": "--expected: 90 has no unit; write 90s, 90m or 90h",
+    "submit --grace 120 -- true": "--grace: 120 has no unit; write 120s, 120m or 120h",
+    "submit --checkpoint-every 20 -- true": "--checkpoint-every: 20 has no unit; write 20s, 20m or 20h",
+    "submit --begin +2 -- true": "--begin: 2 has no unit; write 2s, 2m or 2h",
+    "submit --mem 32 -- true": "--memory: 32 has no unit; write 32G or 32M",
+    "submit --gpu-share 50 -- true": "--gpu-share: 50 of a GPU has no unit; write 50% or 0.5",
+    "submit --gpu-share 500 -- true": "--gpu-share: '500' is not a share of a GPU; write 50% or 0.5",
+    "simulate five.csv --cluster 1x8 --policy fifo --until 100": "--until: 100 has no unit; write 100s",
+    "simulate five.csv --cluster 1x8 --policy srtf --restart-cost 30": "--restart-cost: 30 has no unit",
+    "compare five.csv --cluster 1x8 --policies srtf,sjf --restart-cost 30": "--restart-cost: 30 has no unit",
+    "token create ann --expires 90": "--expires: 90 has no unit; write 90s, 90m or 90h",
+    "up --output-limit 1000": "--output-limit 1000: not a size; write 1GiB",
+}
+
+
+@pytest.mark.parametrize("command", BARE)
+def test_an_amount_without_a_unit_is_refused_everywhere_alike(dove: Dove, plane: Any, command: str) -> None:
+    result = dove(command)
+    assert (result.exit_code, result.stdout) == (2, ""), result.output
+    assert BARE[command] in result.stderr
+    assert (result.stderr.count("\n"), plane.asked) == (1, [])
 
 
 def test_paths_of_this_machine_are_not_sent_through_a_tunnel(

@@ -85,7 +85,7 @@ def test_columns_of_events_that_did_not_happen_are_empty(dove: Dove, folder: Pat
 def test_restart_cost_is_paid_at_each_restart(dove: Dove, folder: Path) -> None:
     (folder / "two.csv").write_text("id,submit,gpus,duration\nlong,0,8,1000\nshort,100,8,100\n")
     command = "simulate two.csv --cluster 1x8 --policy srtf --json"
-    free, paid = (json.loads(dove(command + more).stdout) for more in ("", " --restart-cost 30"))
+    free, paid = (json.loads(dove(command + more).stdout) for more in ("", " --restart-cost 30s"))
     assert (free["makespan"], free["preemptions"], free["lost_gpu_seconds"]) == (1100, 1, 0)
     assert (paid["makespan"], paid["preemptions"], paid["lost_gpu_seconds"]) == (1130, 1, 30 * 8)
 

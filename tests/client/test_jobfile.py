@@ -118,7 +118,7 @@ def test_skypilots_choices_become_gpu_types() -> None:
     ("line", "key", "value"),
     [
         ("time: 10:00", "time", "10:00"),
-        ("time: 90", "time", 90),
+        ("time: 90s", "time", "90s"),
         ("time: 1:30:00", "time", "1:30:00"),
         ("array: 0-9%2", "array", "0-9%2"),
         ("array: 7", "array", 7),
@@ -130,7 +130,9 @@ def test_skypilots_choices_become_gpu_types() -> None:
         ("gpu_share: 0.5", "gpu_share", 0.5),
         ("gpu_share: 50%", "gpu_share", "50%"),
         ("retry: {on: preempted}", "retry", {"on": ["preempted"]}),
-        ("resources: {memory: 64}", "resources", {"memory": "64GB"}),
+        ("resources: {memory: 64+}", "resources", {"memory": "64GB"}),  # only SkyPilot writes that
+        ("num_nodes: 1\nresources: {memory: 64}", "resources", {"memory": "64GB"}),
+        ("resources: {memory: 64, use_spot: true}", "resources", {"memory": "64GB"}),
         ("resources: {memory: 64G}", "resources", {"memory": "64G"}),
         ("begin: +2h", "begin", "+2h"),
         ("begin: 2026-12-01T09:00Z", "begin", "2026-12-01T09:00Z"),
@@ -310,7 +312,7 @@ def test_a_command_runs_in_the_current_folder_and_names_the_job(command: list[st
 @pytest.mark.parametrize(
     ("flags", "problem"),
     [
-        ({"time": "30"}, "30 of what\\? write 30m for minutes"),
+        ({"time": "30"}, "30 has no unit; write 30s, 30m or 30h"),
         ({"env": ["NOT_SET_ANYWHERE"]}, "is not set here"),
         ({"gpus": "a100:4", "gpu_type": "V100"}, "names a type"),
         ({"retry": "x@y"}, "is not understood"),

@@ -163,3 +163,21 @@ def test_a_job_without_devices_is_stopped_before_it_starts_again(tmp_path: Path)
         epochs = up.plane.ask(lambda state, now: [r.epoch for r in state.ledger.index if r.id == id])
         assert epochs == [2]
         ended(up.plane)
+
+
+def test_a_request_from_before_amounts_had_units_is_read_as_it_was_meant(tmp_path: Path) -> None:
+    """A plane of an earlier version took 7200 for seconds, and 500 for half of a GPU."""
+    wanted = Wanted(folder=tmp_path, virtual="1x4:A100", port=1)
+    with plane_up(wanted) as up:
+        id = submitted(up.plane, hold=True)
+    with stored(tmp_path, leads=False) as store, store.transaction() as connection:
+        body = json.loads(str(connection.execute(sa.select(tables.requests.c.body)).scalar()))
+        body |= {"time": 7200, "expected": 90.5, "gpu_share": 500, "checkpoint": {"grace": 60, "every": 600}}
+        connection.execute(sa.update(tables.requests).values(body=json.dumps(body)))
+    with plane_up(wanted) as up:
+        asked = up.plane.ask(lambda state, now: next(iter(state.ledger.index.asked.values())).request)
+        assert (asked.time, asked.expected, asked.gpu_share) == (7_200_000_000, 90_500_000, 500)
+        assert asked.checkpoint is not None
+        assert (asked.checkpoint.grace, asked.checkpoint.every) == (60_000_000, 600_000_000)
+        assert states(up.plane) == {id: State.HELD}
+        ended(up.plane)

@@ -57,14 +57,14 @@ def problems(data: object) -> dict[str, str]:
 @pytest.mark.parametrize(
     ("key", "written", "read"),
     [
-        ("time", 90, 90 * SECOND),
-        ("time", 0.5, SECOND // 2),
+        ("time", "90s", 90 * SECOND),
+        ("time", "0.5s", SECOND // 2),
         ("time", "2h30m", 150 * MINUTE),
         ("time", "2h 30m", 150 * MINUTE),
         ("time", "1-12:00:00", 36 * HOUR),
         ("time", "10:00", 10 * MINUTE),
-        ("time", "90", 90 * SECOND),
         ("time", 0, None),
+        ("time", "0", None),
         ("time", "0:00", None),
         ("expected", "9999w9999d", 999_999_999 * SECOND),
         ("signal_before", "300s", 300 * SECOND),
@@ -75,7 +75,9 @@ def problems(data: object) -> dict[str, str]:
         ("gpu_share", "12.5%", 125),
         ("gpu_share", 0.5, 500),
         ("gpu_share", 1, 1_000),
-        ("gpu_share", 250, 250),
+        ("gpu_share", 0.25, 250),
+        ("gpu_share", 0.333, 333),
+        ("gpu_share", 0.001, 1),
         ("nodes", 2.0, 2),
         ("array", "0-99%8", "0-99%8"),
         ("array", [3, 1, 2], "1-3"),
@@ -178,14 +180,25 @@ def test_a_member_of_an_array_keeps_what_it_was_told() -> None:
         ({"command": []}, "/command", "1 to 10,000 items"),
         ({"command": [""]}, "/command/0", "must have 1 to"),
         ({"command": ["a", 1]}, "/command/1", "is not text"),
-        ({"run": "x", "time": "soon"}, "/time", "write 90 (seconds), 45m"),
-        ({"run": "x", "time": -1}, "/time", "from 0 to"),
+        ({"run": "x", "time": "soon"}, "/time", "write 90s, 45m"),
+        ({"run": "x", "time": -1}, "/time", "write 90s, 45m"),
+        ({"run": "x", "time": 2}, "/time", "2 has no unit; write 2s, 2m or 2h"),
+        ({"run": "x", "time": "2"}, "/time", "2 has no unit; write 2s, 2m or 2h"),
+        ({"run": "x", "time": 1.5}, "/time", "1.5 has no unit; write 1.5s"),
+        ({"run": "x", "expected": 90}, "/expected", "90 has no unit; write 90s"),
+        ({"run": "x", "signal_before": 90}, "/signal_before", "90 has no unit"),
+        ({"run": "x", "checkpoint": {"every": 20}}, "/checkpoint/every", "20 has no unit"),
+        ({"run": "x", "checkpoint": {"grace": 20}}, "/checkpoint/grace", "20 has no unit"),
+        ({"run": "x", "begin": "+2"}, "/begin", "write 2026-12-01T09:00Z, or +2h"),
+        ({"run": "x", "gpu_share": 50}, "/gpu_share", "50 of a GPU has no unit; write 50% or 0.5"),
+        ({"run": "x", "gpu_share": "50"}, "/gpu_share", "50 of a GPU has no unit; write 50% or 0.5"),
+        ({"run": "x", "gpu_share": 500}, "/gpu_share", "write 50% or 0.5"),
         ({"run": "x", "time": float("nan")}, "/time", "is not a usable number"),
         ({"run": "x", "time": float("inf")}, "/time", "is not a usable number"),
         ({"run": "x", "priority": 10**400}, "/priority", "a number of 1329 bits"),
         ({"run": "x", "priority": 1.5}, "/priority", "write low | normal | high | urgent"),
-        ({"run": "x", "gpu_share": 0}, "/gpu_share", 'write "50%"'),
-        ({"run": "x", "gpu_share": 1.5}, "/gpu_share", 'write "50%"'),
+        ({"run": "x", "gpu_share": 0}, "/gpu_share", "write 50%"),
+        ({"run": "x", "gpu_share": 1.5}, "/gpu_share", "write 50%"),
         ({"run": "x", "gpu_share": 0.5, "resources": {"gpus": 0}}, "/gpu_share", "a share of no GPU"),
         (
             {"run": "x", "resources": {"accelerators": {"A100": 8, "V100": 4}}},
@@ -204,7 +217,13 @@ def test_a_member_of_an_array_keeps_what_it_was_told() -> None:
         ),
         ({"run": "x", "resources": {"accelerators": []}}, "/resources/accelerators", "name 1 to 32"),
         ({"run": "x", "resources": {"accelerators": 1, "gpus": 1}}, "/resources/gpus", "leave gpus out"),
-        ({"run": "x", "resources": {"memory": 400}}, "/resources/memory", "so write 400GB"),
+        ({"run": "x", "resources": {"memory": 400}}, "/resources/memory", "400 has no unit; write 400G"),
+        ({"run": "x", "resources": {"memory": 1 << 35}}, "/resources/memory", "has no unit"),
+        (
+            {"run": "x", "resources": {"memory": "32"}},
+            "/resources/memory",
+            "32 has no unit; write 32G or 32M",
+        ),
         ({"run": "x", "resources": {"memory": "lots"}}, "/resources/memory", "write 32G"),
         ({"run": "x", "resources": {"cpus": "many"}}, "/resources/cpus", "write 32"),
         (
@@ -356,7 +375,7 @@ def test_the_schema_says_what_is_taken() -> None:
             Shape(1, 1, types=("A100",)),
         ),
         ({"gpu_share": "50%"}, Shape(1, 1, 500)),
-        ({"gpu_share": 250, "resources": {"gpus": 2}}, Shape(1, 2, 250)),
+        ({"gpu_share": 0.25, "resources": {"gpus": 2}}, Shape(1, 2, 250)),
         ({}, Shape(1, 0, cpus=1_000)),
         ({"resources": {"cpus": 4, "memory": "2GB"}}, Shape(1, 0, cpus=4_000, memory=2 * GIB)),
         (
@@ -491,7 +510,7 @@ def test_moments() -> None:
     assert asked(begin="+2h").begins_at(NOW) == NOW + 2 * HOUR
     assert asked(begin="2027-01-15T08:00Z").begins_at(NOW) == NOW
     assert asked().begins_at(NOW) is None
-    assert job(deadline="+90").deadline == NOW + 90 * SECOND
+    assert job(deadline="+90s").deadline == NOW + 90 * SECOND
 
 
 def test_the_members_of_an_array() -> None:

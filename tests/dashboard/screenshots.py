@@ -79,7 +79,7 @@ def furnished(client: Any, folder: Path) -> tuple[str, str]:
 def submit(
     client: Any, team: str, name: str, gpus: int, count: int, run: str, expected: float, model: str = ""
 ) -> str:
-    body = {"name": name, "queue": team, "resources": {"gpus": gpus}, "expected": expected, "run": run}
+    body = {"name": name, "queue": team, "resources": {"gpus": gpus}, "expected": f"{expected}s", "run": run}
     return str(client.submit(body | {"array": f"0-{count - 1}", "model": model or name}).id)
 
 

@@ -41,12 +41,9 @@ DropOption = Annotated[
     bool, typer.Option("--drop-unfit", help="Drop jobs that can never fit on the cluster.")
 ]
 RestartOption = Annotated[
-    float | None,
+    str | None,
     typer.Option(
-        metavar="SECONDS",
-        min=0.0,
-        help="Seconds that each restart of a preempted job takes.",
-        show_default=False,
+        metavar="TIME", help="How long each restart of a preempted job takes: 30s.", show_default=False
     ),
 ]
 ThroughputsOption = Annotated[
@@ -87,7 +84,7 @@ def read_question(
     load: float = 0.9,
     head: int | None = None,
     drop_unfit: bool = False,
-    restart_cost: float | None = None,
+    restart_cost: str | None = None,
     throughputs: str | None = None,
 ) -> Question:
     """Load the trace and the cluster. A job that can never fit is reported before anything runs."""
@@ -104,6 +101,7 @@ def read_question(
         raise InputError(
             "--throughputs is for Gavel traces; a trace generated with --like has durations already"
         )
+    restart = None if restart_cost is None else read_time("--restart-cost", restart_cost)
     built = load_cluster(cluster)
     source: Source
     notes: list[str] = []
@@ -130,7 +128,7 @@ def read_question(
             made = made[:head]
             if any(map(misfit, made)):
                 made = [job for job in made if not misfit(job)]
-        return made if restart_cost is None else with_restart_cost(made, restart_cost)
+        return made if restart is None else with_restart_cost(made, restart)
 
     return Question(source, built, cluster, prepare, tuple(notes))
 
@@ -219,10 +217,19 @@ def _line_of(trace: str, job_id: str) -> int | None:
     return None
 
 
-def with_restart_cost(jobs: Iterable[Job], restart_cost: float) -> list[Job]:
-    """The same jobs, with a restart that takes this many seconds."""
+def read_time(option: str, text: str) -> int:
+    """The microseconds of an option."""
+    from dovetail.model.units import parse_duration
+
+    try:
+        return parse_duration(text)
+    except ValueError as error:
+        raise BadOption(f"{option}: {error}") from None
+
+
+def with_restart_cost(jobs: Iterable[Job], restart_cost: int) -> list[Job]:
+    """The same jobs, with a restart that takes this many microseconds."""
     from dovetail.model.job import Traits
-    from dovetail.model.units import micros
 
     known: dict[
         int, tuple[Traits, Traits]
@@ -230,7 +237,7 @@ def with_restart_cost(jobs: Iterable[Job], restart_cost: float) -> list[Job]:
 
     def with_cost(traits: Traits) -> Traits:
         if id(traits) not in known:
-            checkpoint = replace(traits.checkpoint, restore=micros(restart_cost))
+            checkpoint = replace(traits.checkpoint, restore=restart_cost)
             known[id(traits)] = (traits, replace(traits, checkpoint=checkpoint))
         return known[id(traits)][1]
 

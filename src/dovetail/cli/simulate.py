@@ -66,7 +66,7 @@ def simulate(
     restart_cost: RestartOption = None,
     until: Annotated[
         str | None,
-        typer.Option(metavar="T", help="Stop at this simulated time: seconds, or 2d12h.", show_default=False),
+        typer.Option(metavar="T", help="Stop at this simulated time: 90m, 2d12h.", show_default=False),
     ] = None,
     drop_unfit: DropOption = False,
     throughputs: ThroughputsOption = None,
@@ -86,13 +86,13 @@ def simulate(
     from dovetail.bench.compare import result_of, watching
     from dovetail.bench.fragmentation import sampler
     from dovetail.bench.policy_choice import make_policy
-    from dovetail.cli.inputs import local_policy, read_question, read_settings
+    from dovetail.cli.inputs import local_policy, read_question, read_settings, read_time
     from dovetail.cli.outputs import check_writable, note, print_json, write_jobs
     from dovetail.sim.run import run
 
     check_writable(jobs_out, journal, report, reads=(trace, cluster, throughputs, policy))
     choice = local_policy(policy, read_settings(settings or ()))
-    stop_at = read_until(until)
+    stop_at = None if until is None else read_time("--until", until)
     question = read_question(
         trace,
         cluster,
@@ -132,19 +132,6 @@ def simulate(
     if result.stalled:
         tell_stall(result)
         raise typer.Exit(1)
-
-
-def read_until(text: str | None) -> int | None:
-    """A simulated time in microseconds."""
-    from dovetail.model.errors import BadOption
-    from dovetail.model.units import parse_duration
-
-    if text is None:
-        return None
-    try:
-        return parse_duration(text)
-    except ValueError as error:
-        raise BadOption(f"--until: {error}") from None
 
 
 @contextmanager

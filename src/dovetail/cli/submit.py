@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import functools
 import inspect
-import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -258,23 +257,20 @@ BESIDES = ("gpu_memory", "gpu_share", "expected", "deadline", "slurm_env")
 
 def _besides(flags: Flags) -> dict[str, Any]:
     """Flags that are keys of a job file under the same name."""
+    from dovetail.client.flags import checked
     from dovetail.client.job_request import zoned
+    from dovetail.model.units import WHOLE, parse_duration, parse_share
 
     found = {name: flags[name] for name in BESIDES if name in flags}
+    checked("--expected", found.get("expected"), parse_duration)
     if "gpu_share" in found:
-        found["gpu_share"] = _number_or_text(found["gpu_share"])
+        checked("--gpu-share", found["gpu_share"], parse_share)
+        found["gpu_share"] = parse_share(found["gpu_share"]) / WHOLE
     if "deadline" in found:
         found["deadline"] = zoned(found["deadline"])
     if "gpu_memory" in found:
         found["resources"] = {"gpu_memory": found.pop("gpu_memory")}
     return found
-
-
-def _number_or_text(text: str) -> float | str:
-    """A value as YAML would read it: 0.5 is a number, 50% is text."""
-    if re.fullmatch("[0-9]+", text):
-        return int(text)
-    return float(text) if re.fullmatch(r"[0-9]*\.[0-9]+", text) else text
 
 
 def note_about_tunnel(connection: Connection, request: Mapping[str, Any]) -> None:

@@ -222,7 +222,8 @@ def _limit(text: str) -> int:
     try:
         return 0 if text.strip() == "0" else parse_memory(text)
     except ValueError:
-        raise InputError(f"--output-limit {text}: not a size; write 1GiB, 500MB, or 0 for no limit") from None
+        wrong = f"--output-limit {plainly(text)}: not a size; write 1GiB, 500MB, or 0 for no limit"
+        raise InputError(wrong) from None
 
 
 def _announce(up: Up, folder: Path, where: str) -> None:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from dovetail.client.job_request import JobFileError, zoned
-from dovetail.model.units import parse_duration
+from dovetail.model.units import parse_duration, parse_memory
 
 
 def from_flags(
@@ -44,10 +44,16 @@ def from_flags(
     """The flags of `dovetail submit` and `run` as a request; flags that were not given are left out.
 
     A command runs in the current folder if the plane is on this machine (`local`). `--retry` accepts `3`,
-    `exit:33` and `exit:33,timeout@3`. `--time 30` is refused: Slurm reads minutes, a job file seconds.
+    `exit:33` and `exit:33,timeout@3`. Amounts are checked here, so that an error names the flag.
     """
-    if isinstance(time, str):
-        _check_time(time.strip())
+    if time is not None and re.fullmatch(r"0*\.?0+", str(time).strip()):
+        raise JobFileError("--time", None, f"{time} is not a time limit; leave --time out for none")
+    checked("--time", time, parse_duration)
+    checked("--grace", grace, parse_duration)
+    checked("--checkpoint-every", checkpoint_every, parse_duration)
+    checked("--memory", memory, lambda text: parse_memory(str(text).rstrip("+")))
+    if begin is not None and begin.startswith("+"):
+        checked("--begin", begin[1:], parse_duration)
     resources = {"cpus": cpus, "memory": memory}
     if isinstance(gpus, str) and re.fullmatch(r"0*\.[0-9]+|[0-9.]+%", gpus):
         raise JobFileError("--gpus", None, f"{gpus} of a GPU? write --gpus 1 --gpu-share {gpus}")
@@ -87,17 +93,13 @@ def from_flags(
     return _given(found)
 
 
-def _check_time(text: str) -> None:
-    """Checked here, because the plane accepts a plain number as seconds and its message would suggest one."""
-    if re.fullmatch(r"[0-9]*\.?[0-9]+", text):
-        if float(text) == 0:
-            raise JobFileError("--time", None, f"{text} is not a time limit; leave --time out for none")
-        raise JobFileError("--time", None, f"{text} of what? write {text}m for minutes or {text}s")
+def checked(flag: str, value: Any, parse: Callable[[Any], object]) -> None:
+    """Refuse a value that its parser cannot read, or that has no unit."""
     try:
-        parse_duration(text)
-    except ValueError:
-        problem = f"{text!r} is not a duration; write 45m, 2h30m or 1-12:00:00"
-        raise JobFileError("--time", None, problem) from None
+        if value is not None:
+            parse(value)
+    except ValueError as error:
+        raise JobFileError(flag, None, str(error)) from None
 
 
 def _given(values: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,8 +1,9 @@
 """Job files: our YAML, plain SkyPilot files and `#SBATCH` scripts, all as the body of `POST /api/v1/jobs`.
 
 A file is only translated here; the plane checks what its keys mean. The line of each part is kept, so
-that an error of the plane can be reported with file and line. Meanings are translated, not names: in YAML
-a number without a unit is seconds, in a `#SBATCH` line `-t 30` is minutes.
+that an error of the plane can be reported with file and line. Meanings are translated, not names: in a
+`#SBATCH` line `-t 30` is minutes, in a SkyPilot file `memory: 32` is gigabytes. Elsewhere a number without a
+unit is refused.
 """
 
 from __future__ import annotations

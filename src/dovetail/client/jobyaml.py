@@ -1,8 +1,9 @@
 """YAML job files, ours and SkyPilot's, as requests.
 
 Scalars follow YAML 1.2: only `true` and `false` are booleans (`retry: {on: [...]}` has the key `on`), and
-dates, times and `0123` stay text. A number without a unit is seconds, but `memory: 32` is GB, as in
-SkyPilot. A time without a zone is in the zone of the machine where the file is read.
+dates, times and `0123` stay text. A number without a unit is refused, except in a file that only SkyPilot
+could have written: there `memory: 32` is GB, and so is `memory: 32+` everywhere. A time without a zone is in
+the zone of the machine where the file is read.
 
 A local file is trusted to be small. A file that was sent to the plane (`sent`) is scanned first: for its
 depth, its number of values, and for anchors and aliases, by which a few lines can expand to billions.
@@ -45,6 +46,8 @@ _SKY_RESOURCES = {
     "ports": "ports are not opened or mapped",
     "job_recovery": "write retry: {on: [node-failure, exit:33], max: 3}",
 }
+# Keys that only a SkyPilot file has.
+_SKY_KEYS = {"num_nodes", "envs", "secrets", "any_of", "ordered", *_SKY_TOP, *_SKY_RESOURCES}
 _SKY_NAMES = (
     "export SKYPILOT_NODE_RANK=$NODE_RANK SKYPILOT_NUM_NODES=$NNODES"
     " SKYPILOT_NUM_GPUS_PER_NODE=$NPROC_PER_NODE SKYPILOT_TASK_ID=$DOVETAIL_JOB_ID"
@@ -199,6 +202,7 @@ def _check_sent(text: str, file: str) -> None:
 
 def _translate(found: JobFile, *, here: bool) -> None:
     """Translate synonyms, SkyPilot's keys among them, to the keys of the API."""
+    keys = set(found)
     env: dict[str, Any] = {}
     for key in ("env", "envs", "secrets"):
         table = found.get(key)
@@ -215,7 +219,7 @@ def _translate(found: JobFile, *, here: bool) -> None:
         )
     _ignore(found, found, _SKY_TOP, "")
     if isinstance(resources := found.get("resources"), dict):
-        _translate_resources(found, resources)
+        _translate_resources(found, resources, skypilot=bool(_SKY_KEYS & (keys | set(resources))))
     for key in [key for key, value in found.items() if value is None]:
         del found[key]
     for key in _SWITCHES:
@@ -233,7 +237,7 @@ def _translate(found: JobFile, *, here: bool) -> None:
             found[key] = _SKY_NAMES + text
 
 
-def _translate_resources(found: JobFile, resources: dict[str, Any]) -> None:
+def _translate_resources(found: JobFile, resources: dict[str, Any], *, skypilot: bool) -> None:
     for key in ("any_of", "ordered"):
         if isinstance(choices := resources.pop(key, None), list):
             kinds = [c["accelerators"] for c in choices if isinstance(c, Mapping) and "accelerators" in c]
@@ -248,9 +252,9 @@ def _translate_resources(found: JobFile, resources: dict[str, Any]) -> None:
     _ignore(found, resources, _SKY_RESOURCES, "resources")
     if "priority" in resources:  # where SkyPilot puts it
         found.setdefault("priority", resources.pop("priority"))
-    memory = resources.get("memory")
-    if isinstance(memory, int | str) and re.fullmatch(r"[0-9]{1,5}(?:\.[0-9]+)?[+]?", str(memory)):
-        resources["memory"] = str(memory).rstrip("+") + "GB"
+    memory = str(resources.get("memory"))
+    if re.fullmatch(r"[0-9]{1,5}(?:\.[0-9]+)?[+]?", memory) and (skypilot or memory.endswith("+")):
+        resources["memory"] = memory.rstrip("+") + "GB"
     for key in [key for key, value in resources.items() if value is None]:
         del resources[key]
 

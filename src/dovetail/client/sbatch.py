@@ -176,7 +176,7 @@ class _Script:
         if option := self.options.get("time"):
             seconds = self._read(option, slurm_seconds, "write 30 (minutes), 2:30:00 or 1-12:00:00")
             if seconds:
-                self._put("time", seconds, option)
+                self._put("time", f"{seconds}s", option)
         for name in ("begin", "deadline"):
             if option := self.options.get(name):
                 remedy = "write now+2hours, 16:00 or 2026-12-01T09:00"
@@ -186,7 +186,7 @@ class _Script:
             if match is None:
                 raise self._wrong(option, "write B:USR1@300")
             if match[1] in ("USR1", "10"):
-                self._put("signal_before", int(match[2] or 60), option)
+                self._put("signal_before", f"{int(match[2] or 60)}s", option)
             else:
                 self._ignore(option, "the signal before the time limit is always USR1")
 

@@ -150,9 +150,9 @@ def body_of(job: DemoJob, scale: float, known: Mapping[str, str]) -> dict[str, A
         "name": job.name,
         "nodes": job.nodes,
         "resources": {"gpus": job.gpus},
-        "expected": lasts,
+        "expected": f"{lasts:.6f}s",
         "priority": job.priority,
-        "checkpoint": {"grace": GRACE * scale},
+        "checkpoint": {"grace": f"{GRACE * scale:.6f}s"},
         "command": [
             *(sys.executable, "-I", "-S", str(Path(emulated_job.__file__).resolve())),
             *("--work", repr(lasts), "--scale", repr(scale)),

@@ -210,17 +210,17 @@ def _body(job: Job, scale: float) -> dict[str, Any]:
         "name": job.id,
         "nodes": shape.tasks,
         "resources": count,
-        "expected": max(job.estimate, 1) / SECOND,
+        "expected": f"{max(job.estimate, 1)}us",
         "priority": job.priority,
         "preemptible": job.traits.preemptible,
-        "checkpoint": {"grace": GRACE * scale},
+        "checkpoint": {"grace": f"{GRACE * scale:.6f}s"},
         "command": [
             *(sys.executable, "-I", "-S", str(Path(emulated_job.__file__).resolve())),
             *("--work", f"{job.work / SECOND:.6f}", "--scale", repr(scale)),
         ],
     }
     if shape.milli < WHOLE:
-        body["gpu_share"] = shape.milli
+        body["gpu_share"] = shape.milli / WHOLE
     if job.deadline is not None:
         body["deadline"] = f"+{max(job.deadline - job.arrived_at, 0) / SECOND:.6f}s"
     if job.model:

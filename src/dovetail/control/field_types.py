@@ -17,13 +17,12 @@ from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler
 from pydantic_core import PydanticCustomError, core_schema
 
 from dovetail.control.problems import refusal, refusals, shown
-from dovetail.model.units import MIB, SECOND, WHOLE, micros, parse_duration, parse_memory
+from dovetail.model.units import SECOND, WHOLE, parse_duration, parse_memory, parse_share
 
 PRIORITIES = {"low": -100, "normal": 0, "high": 100, "urgent": 1_000}
 MOST_PRIORITY = 1_000_000
 MOST_SECONDS = 999_999_999
 MOST_ENV = 1_000
-MOST_MEMORY = 1 << 53
 LONGEST_WORD = 32_000  # characters; at most 128 kB, which is all that Linux takes for one word of a command
 
 Schema = dict[str, Any]
@@ -181,34 +180,39 @@ _UNITS = "".join(
     for digits, unit in ((4, "w"), (5, "d"), (6, "h"), (7, "m"), (9, "s"), (12, "ms"), (15, "us"))
 )
 _CLOCK = "(?:[0-9]{1,4}-)?[0-9]{1,6}:[0-5][0-9](?::[0-5][0-9])?"
-_DURATION = f"[0-9]{{1,9}}{_DECIMAL}|{_CLOCK}|{_UNITS}"
+_DURATION = f"0|{_CLOCK}|{_UNITS}"
 _IS_DURATION = re.compile(_DURATION)
 # With every unit left out the pattern takes the empty text too; a minimum length says no to that.
 _DURATION_TEXT = {"type": "string", "minLength": 1, "maxLength": 100, "pattern": anchored(_DURATION)}
 
 
+def _amount(value: object, parse: Callable[[str], int], pattern: re.Pattern[str], what: str) -> int:
+    """An amount with its unit, from text of a pattern; the parser says what is wrong with a bare number."""
+    bare = number(value)
+    text = value if isinstance(value, str) else "" if bare is None else f"{bare}"
+    try:
+        amount = parse(text) if 1 <= len(text) <= 100 else -1
+    except ValueError as error:
+        raise refusal(str(error)) from None
+    if amount < 0 or (bare != 0 and pattern.fullmatch(text) is None):
+        raise refusal(f"{shown(value)} is not {what}")
+    return amount
+
+
 def duration(value: object) -> int:
-    """Microseconds of a number of seconds, `45m`, `2h30m`, `10:00` (minutes) or `1-12:00:00`."""
-    if (amount := number(value)) is not None:
-        if not 0 <= amount <= MOST_SECONDS:
-            raise refusal(f"{shown(value)} seconds; it must be from 0 to {MOST_SECONDS:,}")
-        return micros(amount)
-    if not isinstance(value, str) or not 1 <= len(value) <= 100 or _IS_DURATION.fullmatch(value) is None:
-        raise refusal(f"{shown(value)} is not a duration; write 90 (seconds), 45m, 2h30m or 1-12:00:00")
-    return min(parse_duration(value), MOST_SECONDS * SECOND)  # thirty years are for ever
+    """Microseconds of `45m`, `2h30m`, `10:00` (minutes) or `1-12:00:00`; of bare numbers only 0."""
+    micros = _amount(value, parse_duration, _IS_DURATION, "a duration; write 90s, 45m, 2h30m or 1-12:00:00")
+    return min(micros, MOST_SECONDS * SECOND)  # thirty years are for ever
 
 
-def _write_seconds(value: int | None) -> float | None:
-    return None if value is None else value // SECOND if value % SECOND == 0 else value / SECOND
+def _write_duration(value: int | None) -> str | None:
+    return None if value is None else f"{value // SECOND}s" if value % SECOND == 0 else f"{value}us"
 
 
-DURATION = FieldType(
-    duration,
-    {"anyOf": [{"type": "number", "minimum": 0, "maximum": MOST_SECONDS}, _DURATION_TEXT]},
-    _write_seconds,
-)
+_ZERO = {"type": "number", "minimum": 0, "maximum": 0}
+DURATION = FieldType(duration, {"anyOf": [_ZERO, _DURATION_TEXT]}, _write_duration)
 
-TIME_LIMIT = FieldType(lambda value: duration(value) or None, DURATION.schema, _write_seconds)  # 0: none
+TIME_LIMIT = FieldType(lambda value: duration(value) or None, DURATION.schema, _write_duration)  # 0: none
 
 # So many digits that none is more than what a number in JSON says exactly: a node with a petabyte is far off.
 SIZE = "|".join(
@@ -219,25 +223,19 @@ _IS_SIZE = re.compile(f"(?:{SIZE})[+]?")
 
 
 def _read_memory(value: object) -> int:
-    amount = number(value)
-    if isinstance(amount, int):
-        if not MIB <= amount <= MOST_MEMORY:
-            raise refusal(f"{amount} bytes of memory; a number without a unit is bytes, so write 400GB")
-        return amount
-    if not isinstance(value, str) or len(value) > 40 or _IS_SIZE.fullmatch(value) is None:
+    def parse(text: str) -> int:
+        return parse_memory(text.rstrip("+"))
+
+    found = _amount(value, parse, _IS_SIZE, "an amount of memory; write 32G or 400GB")
+    if number(value) is not None or len(str(value)) > 40:
         raise refusal(f"{shown(value)} is not an amount of memory; write 32G or 400GB")
-    return parse_memory(value.rstrip("+"))
+    return found
 
 
 MEMORY = FieldType(
     _read_memory,
-    {
-        "anyOf": [
-            {"type": "integer", "minimum": MIB, "maximum": MOST_MEMORY},
-            {"type": "string", "maxLength": 40, "pattern": anchored(f"(?:{SIZE})[+]?")},
-        ]
-    },
-    lambda value: value if value is None or value >= MIB else f"{value}B",
+    {"type": "string", "maxLength": 40, "pattern": anchored(f"(?:{SIZE})[+]?")},
+    lambda value: None if value is None else f"{value}B",
 )
 
 _CORES = r"[0-9]{1,5}(?:\.[0-9]{1,3})?[+]?"
@@ -264,17 +262,17 @@ CORES = FieldType(
 )
 
 _PERCENT = r"100%|[1-9][0-9]?(?:\.[0-9])?%"
+_IS_PERCENT = re.compile(_PERCENT)
 
 
 def _read_share(value: object) -> int:
-    amount = number(value)
-    if isinstance(value, str) and re.fullmatch(_PERCENT, value):
-        return round(float(value[:-1]) * WHOLE / 100)
-    if amount is not None and 0.001 <= amount <= 1:
-        return round(amount * WHOLE)
-    if isinstance(amount, int) and 1 < amount <= WHOLE:
-        return amount
-    raise refusal(f'{shown(value)} is not a share of a GPU; write "50%", 0.5 or 500 (thousandths)')
+    bare = number(value)
+    if bare is not None:
+        try:
+            return parse_share(bare)
+        except ValueError as error:
+            raise refusal(str(error)) from None
+    return _amount(value, parse_share, _IS_PERCENT, "a share of a GPU; write 50% or 0.5")
 
 
 SHARE = FieldType(
@@ -282,11 +280,10 @@ SHARE = FieldType(
     {
         "anyOf": [
             {"type": "number", "minimum": 0.001, "maximum": 1},
-            {"type": "integer", "minimum": 2, "maximum": WHOLE},
             {"type": "string", "pattern": anchored(_PERCENT)},
         ]
     },
-    lambda value: 0.001 if value == 1 else value,
+    lambda value: value / WHOLE,
 )
 
 

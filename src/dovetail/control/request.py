@@ -1,7 +1,7 @@
 """A job request: the body of `POST /api/v1/jobs`, which is the YAML job file as JSON.
 
 Only the program is required: `run` is shell text, `command` an argument list, and one of them must be given.
-Numbers without a unit are seconds (times) and bytes (memory); times of day without a zone are UTC.
+Durations, memory and shares carry their unit; times of day without a zone are UTC.
 
 Tenant. A queue *is* a tenant here, and the names that other systems use are read as a tenant: `queue`,
 `tenant`, `account` (Slurm: the account that is charged), `partition` (Slurm: a set of nodes) and `qos`
@@ -173,7 +173,7 @@ def _read_retry(value: object) -> object:
 
 
 class JobRequest(BaseModel):
-    """A job request. Durations: 90 (seconds), 45m, 2h30m, 1-12:00:00. Memory: 32G."""
+    """A job request. Durations: 90s, 45m, 2h30m, 1-12:00:00. Memory: 32G. A bare number is refused."""
 
     model_config = ConfigDict(
         extra="forbid",
@@ -216,8 +216,9 @@ class JobRequest(BaseModel):
     resources: Resources = Field(default=Resources(), description="Resources on each node.")
     gpu_share: Annotated[int, SHARE] = Field(
         default=WHOLE,
-        description='Share of each GPU: "50%", 0.5 or 500 (thousandths).',
+        description='Share of each GPU: "50%" or 0.5.',
         examples=["50%", 0.5],
+        json_schema_extra={"default": 1},
     )
     time: Annotated[int | None, TIME_LIMIT] = Field(
         default=None,
@@ -289,7 +290,9 @@ class JobRequest(BaseModel):
     )
     slurm_env: Annotated[bool, SWITCH] = Field(default=False, description="Set SLURM_* variables too.")
     signal_before: Annotated[int | None, DURATION] = Field(
-        default=None, description="Time between SIGUSR1 and the time limit; by default 120 s.", examples=[300]
+        default=None,
+        description="Time between SIGUSR1 and the time limit; by default 120 s.",
+        examples=["300s"],
     )
     comment: Annotated[str, COMMENT] = Field(default="", description="Comment.")
 

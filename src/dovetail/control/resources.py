@@ -184,7 +184,7 @@ class Resources(BaseModel):
     )
     memory: Annotated[int | None, MEMORY] = Field(
         default=None,
-        description="Memory on each node: 400GB; G is 1024**3, a plain number is bytes.",
+        description="Memory on each node: 400GB; G is 1024**3.",
         examples=["400GB"],
     )
     topology: Annotated[str | None, choice_field("prefer rack", "require rack")] = Field(

@@ -28,6 +28,7 @@ from dovetail.control.states import State
 from dovetail.control.steady_time import JUMP, STEADY
 from dovetail.control.steady_time import KEY as STEADY_KEY
 from dovetail.control.store import Store, StoreError
+from dovetail.control.stored_requests import with_units
 from dovetail.control.unix_accounts import Accounts
 from dovetail.engines.contract import Capabilities, Engine
 from dovetail.model.cluster import Cluster, with_tenants
@@ -145,7 +146,7 @@ def _asked(store: Store, records: Sequence[Record], cluster: Cluster) -> dict[st
     first = {record.request: record for record in reversed(records)}
     found = {}
     for name, (body, workdir, account) in store.requests(sorted(first)).items():
-        request = parse_request(body)
+        request = parse_request(with_units(body))
         record = first[name]
         job: Job | None
         try:

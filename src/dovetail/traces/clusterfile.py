@@ -209,7 +209,7 @@ def _cores(value: Any) -> int:
 def _memory(value: Any) -> int:
     if isinstance(value, str | int) and not isinstance(value, bool) and not str(value).startswith("-"):
         return parse_memory(value)
-    raise ValueError("give bytes, or 32G")
+    raise ValueError("write 512G")
 
 
 def _flag(value: Any) -> bool:

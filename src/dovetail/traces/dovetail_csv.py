@@ -189,7 +189,7 @@ def _time(row: Row, column: str) -> int:
     if text.startswith("-"):
         raise row.wrong(f"{column} is {text}", "times and durations are at least 0")
     try:
-        return parse_duration(text)
+        return parse_duration(text, bare=SECOND)
     except (ValueError, OverflowError):
         raise row.wrong(f"{column} is {text!r}", "give seconds, or 2h30m") from None
 
@@ -200,7 +200,7 @@ def _shape_and_traits(row: Row) -> tuple[Shape, Traits]:
     types = tuple(kind.strip() for kind in row.text("gpu_type").split("|") if kind.strip())
     cpus = round(row.number("cpus", 0.0) * 1_000)
     try:
-        memory = parse_memory(row.text("memory", "0"))
+        memory = parse_memory(row.text("memory", "0"), bare=1)
     except ValueError:
         raise row.wrong(f"memory is {row.text('memory')!r}", "give bytes, or 32G") from None
     if cpus < 0:
