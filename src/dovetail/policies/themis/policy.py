@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 from dovetail.mechanisms.order.keys import arrival
 from dovetail.mechanisms.place.gpu_types import held_type, load_by_type, of_types
@@ -27,8 +28,11 @@ from dovetail.mechanisms.rounds.leases import (
     staying,
 )
 from dovetail.model.chance import chance
+from dovetail.model.cluster import Cluster
+from dovetail.model.grant import nodes_of
+from dovetail.model.topology import fewest_nodes
 from dovetail.model.units import micros
-from dovetail.model.view import JobView, Order, Plan, Policy, Room, View
+from dovetail.model.view import JobView, Order, Plan, Policy, View
 from dovetail.policies.themis.auction import Bundle, auction
 
 Name = tuple[str, str]  # of an app: its group, or else its job
@@ -92,26 +96,62 @@ class App:
         return (self.elapsed + shared) / self.ideal
 
     def bid(
-        self, kind: str, lease: int, amount: int, free: Room | None
-    ) -> tuple[list[tuple[JobView, float]], list[Bundle]]:
-        """The jobs that would use a type, with their speeds, and the value of the first 0, 1, ...: 1/rho.
+        self, cluster: Cluster, kind: str, lease: int, amount: int, offered: Mapping[int, int]
+    ) -> tuple[list[Placed], list[Bundle]]:
+        """The jobs that would use a type, and the value of the first 0, 1, ... of them: 1/rho.
 
-        While other jobs hold leases (`free` is the room they leave) there may be no packed place for a job;
-        then its speed is the one when split.
+        `amount` are the milli-GPUs on offer, `offered` the whole GPUs by node. The value of a job depends on
+        where it would run beside the app's jobs before it: split over more nodes than it needs, it is slower.
+        A job whose lease ends stays where it is.
         """
-        mine: list[tuple[JobView, float]] = []
-        table, size = [Bundle(0, 1 / self.rho(lease))], 0
+        mine: list[Placed] = []
+        table, size, left = [Bundle(0, 1 / self.rho(lease))], 0, dict(offered)
         for job in self.waiting:
             speed = self.speeds[job.id].get(kind, 0.0)
             if not speed or job.id in self.given or size + job.shape.load > amount:
                 continue
-            split = job.traits.profile.split_on(kind) if job.traits.profile else 1.0
-            if split > 1.0 and free is not None and free.best(of_types(job.shape, (kind,))) is None:
-                speed /= split
-            mine.append((job, speed))
+            packed = _packed_on(left, cluster, job, kind)
+            mine.append(Placed(job, speed if packed else speed / _slowdown(job, kind), packed))
             size += job.shape.load
-            table.append(Bundle(size, 1 / self.rho(lease, mine)))
+            more = [(each.job, each.speed) for each in mine]
+            table.append(Bundle(size, 1 / self.rho(lease, more)))
         return mine, table
+
+
+class Placed(NamedTuple):
+    """A job in a bid: its speed, and whether it would be on as few nodes as it needs."""
+
+    job: JobView
+    speed: float
+    packed: bool
+
+
+def _slowdown(job: JobView, kind: str) -> float:
+    """How much slower a job is on more nodes than it needs."""
+    return max(job.traits.profile.split_on(kind), 1.0) if job.traits.profile else 1.0
+
+
+def _is_packed(cluster: Cluster, job: JobView, kind: str) -> bool:
+    nodes = nodes_of(job.spots or ())
+    return len(nodes) <= 1 or len(nodes) <= fewest_nodes(cluster, of_types(job.shape, (kind,)))
+
+
+def _packed_on(left: dict[int, int], cluster: Cluster, job: JobView, kind: str) -> bool:
+    """Take a job's GPUs off what is left of each node; whether it is on as few nodes as it needs."""
+    shape = job.shape
+    if job.spots is not None and held_type(cluster, job) == kind:
+        for node, devices, *_ in job.spots:
+            left[node] = left.get(node, 0) - devices.bit_count()
+        return _is_packed(cluster, job, kind)
+    tasks, used = shape.tasks, 0
+    whole = [node for node, free in left.items() if free >= shape.gpus]
+    tightest = min(whole, key=lambda node: (left[node], node), default=None)
+    line = [tightest] if tightest is not None else sorted(left, key=lambda node: (-left[node], node))
+    for node in line:
+        if (here := min(left[node] // shape.each, tasks)) > 0:
+            left[node] -= here * shape.each
+            tasks, used = tasks - here, used + 1
+    return shape.tasks == 1 or (tasks == 0 and used <= fewest_nodes(cluster, of_types(shape, (kind,))))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -140,36 +180,38 @@ class Themis:
         if over or len(view.queue):
             stay = staying(jobs, view.now, lease_over=over)
             apps = _apps(view, history, jobs, stay)
-            won, rest = self._divided(view, apps, stay, history.ends_at - view.now, fresh=over)
+            won, rest = self._divided(view, apps, stay, history.ends_at - view.now)
             grant_leases(view, plan, stay, [*won, *rest], lease_over=over)
-            grant_free_devices(plan, [request._replace(packed=False) for request in rest])
+            grant_free_devices(plan, [request._replace(packed=False) for request in [*won, *rest]])
         plan.memory = history
         plan.review_at = history.ends_at if len(view.queue) and view.running else None
         return plan
 
     def _divided(
-        self, view: View, apps: Sequence[App], stay: Sequence[JobView], lease: int, *, fresh: bool
+        self, view: View, apps: Sequence[App], stay: Sequence[JobView], lease: int
     ) -> tuple[list[LeaseRequest], list[LeaseRequest]]:
         """The winners, and the jobs after them: of apps outside the auction, at random, then of bidders.
 
         One auction for each GPU type, the fastest first; what an app won before counts in the next.
         """
-        room, luck = load_by_type(view.cluster, view.room), chance(view)
+        room, offers, luck = load_by_type(view.cluster, view.room), _offers(view, stay), chance(view)
         for job in stay:
             kind = held_type(view.cluster, job)
             room[kind] = room.get(kind, 0) - job.held
         bidders = self._worst(apps, lease)
         won: dict[str, LeaseRequest] = {}
-        for kind in fastest_first({id: speeds for app in bidders for id, speeds in app.speeds.items()}, room):
-            bids = [app.bid(kind, lease, room[kind], None if fresh else view.room) for app in bidders]
+        for kind in fastest_first({id: of for app in bidders for id, of in app.speeds.items()}, room):
+            bids = [app.bid(view.cluster, kind, lease, room[kind], offers.get(kind, {})) for app in bidders]
             tables = [self.bids(app.name, table) for app, (_, table) in zip(bidders, bids, strict=True)]
-            for app, (mine, _), award in zip(bidders, bids, auction(tables, max(room[kind], 0)), strict=True):
+            awards = auction(tables, max(room[kind], 0))
+            for app, (mine, _), award in zip(bidders, bids, awards, strict=True):
                 part = award.bundle * (award.keeps if self.payments else 1.0)
                 whole = math.floor(part + 1e-9)
                 whole += luck.random() < part - whole
-                for job, speed in mine[:whole]:
+                for job, speed, packed in mine[:whole]:
                     app.given[job.id] = speed
-                    won[job.id] = LeaseRequest(job, of_types(job.shape, (kind,)))
+                    must = packed and _slowdown(job, kind) > 1.0
+                    won[job.id] = LeaseRequest(job, of_types(job.shape, (kind,)), packed=must)
         inside = {app.name for app in bidders}
         outside = [app for app in apps if app.name not in inside]
         luck.shuffle(outside)
@@ -185,6 +227,20 @@ class Themis:
         """The apps to which the devices are offered."""
         wanting = sorted((app for app in apps if app.waiting), key=lambda app: -app.rho(lease))
         return wanting[: max(1, math.ceil((1 - self.fairness) * len(wanting) - 1e-9))]
+
+
+def _offers(view: View, stay: Iterable[JobView]) -> dict[str, dict[int, int]]:
+    """By type and node: the GPUs of open nodes that no staying job holds."""
+    nodes, found = view.cluster.nodes, dict[str, dict[int, int]]()
+    for number, node in enumerate(nodes):
+        if node.gpus and view.room.is_open(number):
+            found.setdefault(node.type.name, {})[number] = node.gpus
+    for job in stay:
+        for number, devices, *_ in job.spots or ():
+            free = found.get(nodes[number].type.name, {})
+            if number in free:
+                free[number] = max(free[number] - devices.bit_count(), 0)
+    return found
 
 
 def _updated(history: AppHistory, now: int, jobs: Sequence[JobView]) -> AppHistory:
@@ -238,6 +294,8 @@ def _apps(view: View, history: AppHistory, jobs: Sequence[JobView], stay: Sequen
         app.waiting.sort(key=lambda job: (left[job.id], job.seq))
         for job in mine:
             if job.id in kept:
-                app.given[job.id] = speeds[job.id].get(held_type(view.cluster, job), 1.0)
+                kind = held_type(view.cluster, job)
+                split = 1.0 if _is_packed(view.cluster, job, kind) else _slowdown(job, kind)
+                app.given[job.id] = speeds[job.id].get(kind, 1.0) / split
         found.append(app)
     return found
