@@ -2,21 +2,184 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from random import Random
+from typing import Any
 
 import pytest
 
+from dovetail.mechanisms.order.round_robin import round_robin
+from dovetail.mechanisms.place.locality import ANYWHERE
+from dovetail.mechanisms.preempt.reclaim import reclaim
 from dovetail.mechanisms.quota.tenant_quota import guarantees
 from dovetail.model.cluster import Cluster, Tenant
 from dovetail.model.job import Job
+from dovetail.model.view import JobView, Plan, View
+from dovetail.policies.philly.policy import VirtualClusters
 from dovetail.policies.philly.queueing_delays import QueueingDelays
 from dovetail.sim.run import Run
 from dovetail.testing.build import Checkpoint, Profile, cluster, job, run
 from dovetail.testing.claims import claim, tells_apart
+from dovetail.testing.mutants import mutant
 
 MINUTE = 60.0
 TWO = cluster(nodes=2, gpus=8)
 QUOTAS = [Tenant("A", quota=8), Tenant("B", quota=8)]
+
+
+def in_order_of_arrival(
+    view: View, part: Callable[[JobView], float], *, without: Collection[str]
+) -> Iterator[JobView]:
+    return round_robin(view, lambda job: 0, without=without)
+
+
+def fewest_gpus_first(
+    view: View, part: Callable[[JobView], float], *, without: Collection[str]
+) -> Iterator[JobView]:
+    quota = guarantees(view.cluster)
+    return round_robin(view, lambda job: part(job) * quota.get(job.tenant, 1.0), without=without)
+
+
+def blocked_by_the_first(
+    view: View, part: Callable[[JobView], float], *, without: Collection[str]
+) -> Iterator[JobView]:
+    return round_robin(view, part, without=without, strict=True)
+
+
+def earliest_stopped(
+    plan: Plan,
+    job: JobView,
+    others: Sequence[JobView],
+    may_leave: Callable[[JobView], bool],
+    fits: Callable[[], bool],
+) -> Sequence[JobView]:
+    return reclaim(plan, job, others[::-1], may_leave, fits)
+
+
+def anyone_stopped(
+    plan: Plan,
+    job: JobView,
+    others: Sequence[JobView],
+    may_leave: Callable[[JobView], bool],
+    fits: Callable[[], bool],
+) -> Sequence[JobView]:
+    return reclaim(plan, job, others, lambda other: True, fits)
+
+
+take_back = VirtualClusters._take_back
+
+
+def taken_back_for_any_job(
+    self: VirtualClusters, plan: Plan, quota: Mapping[str, float], newest: Any, job: JobView, fits: Any
+) -> Sequence[JobView]:
+    return take_back(self, plan, {**quota, job.tenant: float("inf")}, newest, job, fits)
+
+
+def at_once_anywhere(waited: int, best: int, delays: Sequence[int]) -> tuple[int, int | None]:
+    return (best, delays[0] - waited) if waited < delays[0] else (ANYWHERE, None)
+
+
+PHILLY = "dovetail.policies.philly.policy"
+MUTANTS = (
+    mutant(
+        "philly",
+        "relaxed locality",
+        "a gang waits for one node for ever",
+        killed_by="test_locality_is_relaxed",
+        options={"relax_after": 10**6},
+    ),
+    mutant(
+        "philly",
+        "relaxed locality",
+        "a gang is split at once",
+        killed_by="test_locality_is_relaxed",
+        options={"relax_after": 0},
+    ),
+    mutant(
+        "philly",
+        "relaxed locality",
+        "after the first retries any place will do",
+        killed_by="test_locality_is_relaxed_level_by_level",
+        replace={"dovetail.mechanisms.place.locality:accepted_level": at_once_anywhere},
+    ),
+    mutant(
+        "philly",
+        "order of virtual clusters",
+        "the first to arrive goes first, of any virtual cluster",
+        killed_by="test_idle_gpus_are_shared_by_quota",
+        replace={f"{PHILLY}:round_robin": in_order_of_arrival},
+    ),
+    mutant(
+        "philly",
+        "order of virtual clusters",
+        "the virtual cluster with the fewest GPUs goes first, whatever its quota",
+        killed_by="test_idle_gpus_are_shared_by_quota",
+        replace={f"{PHILLY}:round_robin": fewest_gpus_first},
+    ),
+    mutant(
+        "philly",
+        "overtaking",
+        "a job that does not fit blocks its virtual cluster",
+        killed_by="test_a_job_that_does_not_fit_is_overtaken",
+        replace={f"{PHILLY}:round_robin": blocked_by_the_first},
+    ),
+    mutant(
+        "philly",
+        "idle GPUs for all",
+        "a virtual cluster stays within its quota",
+        killed_by="test_shares_are_restored",
+        replace={f"{PHILLY}:ceilings": lambda cluster, given: given},
+    ),
+    mutant(
+        "philly",
+        "preemption",
+        "no job is stopped",
+        killed_by="test_shares_are_restored",
+        options={"preempt_above": 1.0},
+    ),
+    mutant(
+        "philly",
+        "preemption",
+        "the earliest jobs are stopped",
+        killed_by="test_shares_are_restored",
+        replace={f"{PHILLY}:reclaim": earliest_stopped},
+    ),
+    mutant(
+        "philly",
+        "preemption",
+        "virtual clusters within their quota lose jobs too",
+        killed_by="test_only_borrowed_gpus_are_taken_back",
+        replace={f"{PHILLY}:reclaim": anyone_stopped},
+    ),
+    mutant(
+        "philly",
+        "preemption",
+        "jobs are stopped for a job above quota too",
+        killed_by="test_only_borrowed_gpus_are_taken_back",
+        replace={f"{PHILLY}:VirtualClusters._take_back": taken_back_for_any_job},
+    ),
+    mutant(
+        "philly",
+        "preemption in a busy cluster only",
+        "jobs are stopped in a half-empty cluster too",
+        killed_by="test_a_busy_cluster_only",
+        options={"preempt_above": 0.0},
+    ),
+    mutant(
+        "philly",
+        "retries",
+        "a job that fails as soon as it runs is tried again",
+        killed_by="test_fast_failures_are_not_retried",
+        options={"fast_failure": 0.0},
+    ),
+    mutant(
+        "philly",
+        "retries",
+        "no failed job is tried again",
+        killed_by="test_fast_failures_are_not_retried",
+        options={"fast_failure": 1e9},
+    ),
+)
 
 
 def four_free_on_each(split: float) -> list[Job]:
@@ -48,6 +211,47 @@ def test_locality_is_relaxed() -> None:
     tells_apart(check, run(jobs, TWO, "philly"), packed)
     assert packed.wait("gang") == [60 * MINUTE]
     assert packed.jct("gang") == [110 * MINUTE]
+
+
+@claim("philly", "locality is relaxed one level at a time: one node, then one rack, then any place")
+def test_locality_is_relaxed_level_by_level() -> None:
+    jobs = four_free_on_each(split=2.0)
+
+    def check(result: Run) -> None:
+        assert result.wait("gang") == [12 * MINUTE]  # three retries for each level
+
+    racks = cluster(nodes=2, gpus=8, racks=2)
+    tells_apart(check, run(jobs, racks, "philly"), run(jobs, racks, "fifo"))
+
+
+@claim("philly", "idle GPUs go to the virtual cluster that holds the least of its quota")
+def test_idle_gpus_are_shared_by_quota() -> None:
+    on = cluster(nodes=1, gpus=8, tenants=[Tenant("A", quota=2), Tenant("B", quota=6)])
+    jobs = [job(f"{tenant}{i}", hours=1, tenant=tenant) for tenant in "AB" for i in range(8)]
+
+    def check(result: Run) -> None:
+        starts = zip(result.jobs.id, result.first_start(), strict=True)
+        assert sorted(name for name, start in starts if start == 0) == [
+            *(f"A{i}" for i in range(2)),
+            *(f"B{i}" for i in range(6)),
+        ]
+
+    tells_apart(check, run(jobs, on, "philly"), run(jobs, on, "fifo"))
+
+
+@claim("philly", "a job that does not fit is overtaken by a later one of its virtual cluster that fits")
+def test_a_job_that_does_not_fit_is_overtaken() -> None:
+    jobs = [
+        job("runs", gpus=4, hours=1),
+        job("wide", gpus=8, hours=1, at=60),
+        job("small", gpus=2, hours=1, at=120),
+    ]
+
+    def check(result: Run) -> None:
+        assert result.start("small") == 120
+
+    one = cluster(nodes=1, gpus=8)
+    tells_apart(check, run(jobs, one, "philly"), run(jobs, one, "fifo"))
 
 
 @claim("philly", "relaxed locality has a price: a gang that is three times slower when split finishes later")
@@ -125,8 +329,35 @@ def test_shares_are_restored() -> None:
     assert ours.finish("a2") == 600 + 3600 + 5 + 7200 - 598  # saved, and restored in 5 s
 
 
+@claim(
+    "philly",
+    "only borrowed GPUs are taken back, and only for a job within its quota",
+)
+def test_only_borrowed_gpus_are_taken_back() -> None:
+    quotas = [Tenant("A", quota=4), Tenant("B", quota=4), Tenant("C", quota=8)]
+    on = cluster(nodes=2, gpus=8, tenants=quotas)
+    jobs = [
+        *[job(f"a{i}", gpus=4, hours=2, at=i, tenant="A") for i in range(2)],  # the second borrows
+        *[job(f"c{i}", gpus=4, hours=2, at=2 + i, tenant="C") for i in range(2)],  # newer, and within quota
+        job("c2", gpus=4, hours=2, at=300, tenant="C"),  # above quota
+        job("b", gpus=4, hours=1, at=600, tenant="B"),  # within quota
+    ]
+
+    def check(result: Run) -> None:
+        assert result.start("b") == 600
+        assert result.start("c2") > 3600
+        stopped = [name for name, stops in zip(result.jobs.id, result.jobs.stops, strict=True) if stops]
+        assert stopped == ["a1"]
+
+    tells_apart(check, run(jobs, on, "philly"), run(jobs, on, "fifo"))
+
+
+@claim(
+    "philly",
+    "in a cluster that is not busy no job is stopped, though a virtual cluster below quota finds no node",
+)
 def test_a_busy_cluster_only() -> None:
-    """At 8 of 16 in use no job is stopped, though B is below its quota and finds no whole node."""
+    """8 of 16 GPUs are in use, and B wants a whole node."""
     on = cluster(nodes=2, gpus=8, tenants=[Tenant("A", quota=4), Tenant("B", quota=12)])
     jobs = [
         job("a1", gpus=4, seconds=900, tenant="A"),
@@ -134,9 +365,13 @@ def test_a_busy_cluster_only() -> None:
         job("a3", gpus=4, seconds=900, tenant="A"),
         job("b", gpus=8, seconds=10, at=150, tenant="B"),
     ]
-    result = run(jobs, on, "philly", relax_after=100)
-    assert sum(result.jobs.stops) == 0
-    assert result.start("b") == 900
+
+    def check(result: Run) -> None:
+        assert sum(result.jobs.stops) == 0
+        assert result.start("b") == 900
+
+    busy_or_not = run(jobs, on, "philly", relax_after=100, preempt_above=0.0)
+    tells_apart(check, run(jobs, on, "philly", relax_after=100), busy_or_not)
 
 
 @claim(
