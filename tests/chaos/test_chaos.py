@@ -106,6 +106,7 @@ def test_every_rule_has_a_mutant() -> None:
     assert MUTANTS.keys() == RULES.keys()
 
 
+@pytest.mark.long
 @pytest.mark.slow(30)
 def test_each_mutant_is_reported_by_its_rule() -> None:
     """And by no other one: all rules count."""

@@ -16,7 +16,7 @@ import pytest
 from tests.control import failing_policies, harness
 
 from dovetail.client.client import Client
-from dovetail.control import commands, plane_state, submission
+from dovetail.control import commands, plane_state, stand_in, submission
 from dovetail.control.chosen_policy import PLAIN_POLICY, NamedPolicy
 from dovetail.control.plane import Plane
 from dovetail.control.request import parse_request
@@ -237,6 +237,7 @@ def test_the_policy_before_stands_in_if_that_is_wanted() -> None:
 def failing(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, path in failing_policies.REGISTERED.items():
         monkeypatch.setitem(cast("dict[str, str]", POLICIES.paths), name, path)
+    monkeypatch.setattr(stand_in, "FIRST_PAUSE", LONGEST_PAUSE)  # it is not tried again meanwhile
 
 
 def run_jobs(plane: Plane, gpus: tuple[int, ...]) -> None:
