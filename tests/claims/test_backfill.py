@@ -8,11 +8,17 @@ from typing import Any
 import pytest
 
 from dovetail.core.core import Core, Step
+from dovetail.mechanisms.order.keys import shortest
+from dovetail.mechanisms.queue.easy_backfill import _first_of
 from dovetail.model.cluster import Tenant, parse_cluster
+from dovetail.model.grant import Spots
 from dovetail.model.job import Job
+from dovetail.model.view import Entry, JobView, Plan, Queue, View
+from dovetail.policies.classic import fifo
 from dovetail.sim.run import Run
 from dovetail.testing.build import Incident, Shape, cluster, job, run
 from dovetail.testing.claims import claim, tells_apart
+from dovetail.testing.mutants import mutant
 
 HOUR = 3600.0
 EIGHT = cluster(nodes=1, gpus=8)
@@ -23,6 +29,70 @@ HOLE = [
     job("B", gpus=2, hours=4),
     job("C", gpus=2, hours=12),
 ]
+
+
+def not_on_reserved_devices(queue: Queue, shape: Shape, head: JobView, within: int | None) -> Entry | None:
+    return _first_of(queue, shape, head, None) if within is None else None
+
+
+def spare_is_not_counted(
+    view: View, plan: Plan, job: JobView, spots: Spots, time: int, spare: dict[int, int]
+) -> bool:
+    return plan.start(job, spots)
+
+
+EASY = "dovetail.mechanisms.queue.easy_backfill"
+MUTANTS = (
+    mutant(
+        "backfill",
+        "a reservation for the first",
+        "any job that fits starts",
+        killed_by="test_the_first_is_not_delayed",
+        factory=lambda **_: fifo(discipline="skip"),
+    ),
+    mutant(
+        "backfill",
+        "a reservation for the first",
+        "spare devices are given away more than once",
+        killed_by="test_spare_devices_are_used_once",
+        replace={f"{EASY}:_put": spare_is_not_counted},
+    ),
+    mutant(
+        "backfill",
+        "holes are filled",
+        "no job overtakes another",
+        killed_by="test_the_hole_is_filled",
+        factory=lambda **_: fifo(),
+    ),
+    mutant(
+        "backfill",
+        "holes are filled",
+        "no job runs on reserved devices, however short",
+        killed_by="test_the_hole_is_filled",
+        replace={f"{EASY}:_first_of": not_on_reserved_devices, f"{EASY}:needed": lambda job, now: 1 << 62},
+    ),
+    mutant(
+        "backfill",
+        "holes are filled",
+        "spare devices of a reserved node stay idle",
+        killed_by="test_spare_devices_are_used_once",
+        replace={f"{EASY}:place_behind": lambda *_: None},
+    ),
+    mutant(
+        "backfill",
+        "a reservation for every job (conservative)",
+        "for the first job only",
+        killed_by="test_conservative_protects_the_second_too",
+        options={"variant": "easy"},
+    ),
+    mutant(
+        "backfill",
+        "order of arrival",
+        "the shortest goes first",
+        killed_by="test_the_first_is_not_delayed",
+        replace={"dovetail.policies.backfill:arrival": shortest},
+    ),
+)
 
 
 @claim(
@@ -46,6 +116,23 @@ def test_the_hole_is_filled() -> None:
         assert result.start("B") == 0
 
     tells_apart(check, run(HOLE, EIGHT, "backfill"), run(HOLE, EIGHT, "fifo"))
+
+
+@claim("backfill", "a job of any duration starts on devices that the first will not need, as far as they go")
+def test_spare_devices_are_used_once() -> None:
+    jobs = [
+        job("A", gpus=4, hours=10),
+        job("H", gpus=6, hours=1),  # leaves two of eight GPUs
+        job("long", gpus=2, hours=20),
+        job("longer", gpus=2, hours=21),
+    ]
+
+    def check(result: Run) -> None:
+        assert [result.start(name) / HOUR for name in ("H", "long", "longer")] == [10, 0, 11]
+
+    ours = run(jobs, EIGHT, "backfill")
+    tells_apart(check, ours, run(jobs, EIGHT, "fifo"))
+    tells_apart(check, ours, run(jobs, EIGHT, "fifo", discipline="skip"))
 
 
 @claim(
