@@ -8,13 +8,15 @@ from typing import Any
 import pytest
 
 from dovetail.core.core import Core, Step
-from dovetail.mechanisms.order.keys import shortest
+from dovetail.mechanisms.order.keys import arrival, shortest, waiting_in_order
+from dovetail.mechanisms.place.placement import Placement
 from dovetail.mechanisms.queue.easy_backfill import _first_of
 from dovetail.model.cluster import Tenant, parse_cluster
 from dovetail.model.grant import Spots
 from dovetail.model.job import Job
 from dovetail.model.view import Entry, JobView, Plan, Queue, View
 from dovetail.policies.classic import fifo
+from dovetail.policies.composed import Composed
 from dovetail.sim.run import Run
 from dovetail.testing.build import Incident, Shape, cluster, job, run
 from dovetail.testing.claims import claim, tells_apart
@@ -41,6 +43,32 @@ def spare_is_not_counted(
     return plan.start(job, spots)
 
 
+def counting_gpus(view: View, place: Placement) -> Plan:
+    """EASY by the number of GPUs that fall free, wherever they are."""
+    plan = view.draft()
+    free = plan.room.free_gpus
+    shadow = spare = -1  # of the first job that does not fit
+    for waiting in waiting_in_order(arrival)(view):
+        spots = place.find(plan.room, waiting)
+        if shadow < 0 and spots is None:
+            shadow = view.now
+            for runner in sorted(view.running.values(), key=lambda runner: runner.ends_at(view.now)):
+                if free >= waiting.gpus:
+                    break
+                free, shadow = free + runner.gpus, runner.ends_at(view.now)
+            spare = free - waiting.gpus
+        elif spots is not None and shadow < 0:
+            plan.start(waiting, spots)
+            free -= waiting.gpus
+        elif spots is not None and view.now + waiting.estimate <= shadow:
+            plan.start(waiting, spots)
+        elif spots is not None and waiting.gpus <= spare:
+            plan.start(waiting, spots)
+            spare -= waiting.gpus
+    return plan
+
+
+BY_COUNT = Composed(order=arrival, serve=counting_gpus)
 EASY = "dovetail.mechanisms.queue.easy_backfill"
 MUTANTS = (
     mutant(
@@ -56,6 +84,13 @@ MUTANTS = (
         "spare devices are given away more than once",
         killed_by="test_spare_devices_are_used_once",
         replace={f"{EASY}:_put": spare_is_not_counted},
+    ),
+    mutant(
+        "backfill",
+        "nodes are reserved",
+        "a number of GPUs is reserved, wherever they are",
+        killed_by="test_nodes_are_reserved_and_not_a_number_of_gpus",
+        factory=lambda **_: BY_COUNT,
     ),
     mutant(
         "backfill",
@@ -154,6 +189,7 @@ def test_conservative_protects_the_second_too() -> None:
     assert [eager.start(name) / HOUR for name in ("first", "second", "long")] == [10, 20, 0]
 
 
+@claim("backfill", "nodes are reserved, not a number of GPUs: the gang starts when one node is free for it")
 def test_nodes_are_reserved_and_not_a_number_of_gpus() -> None:
     """Six GPUs free at 1 h are no help to a gang of four if they are three and three."""
     jobs = [
@@ -167,12 +203,18 @@ def test_nodes_are_reserved_and_not_a_number_of_gpus() -> None:
         job("longer", gpus=1, hours=9),
         job("longest", gpus=1, hours=10),
     ]
-    result = run(jobs, cluster(nodes=2, gpus=4), "backfill")
-    assert result.start("wide") == 5 * HOUR  # on the node of a2
-    assert result.start("long") == 1 * HOUR  # on the other
-    assert result.start("short") == 1 * HOUR  # on the node reserved: it is gone in time
-    assert result.start("longer") == 1 * HOUR  # the last GPU of the other
-    assert result.start("longest") == 6 * HOUR  # though a GPU is free from 1 h on
+
+    def check(result: Run) -> None:
+        assert result.start("wide") == 5 * HOUR  # on the node of a2
+        assert result.start("long") == 1 * HOUR  # on the other
+        assert result.start("short") == 1 * HOUR  # on the node reserved: it is gone in time
+        assert result.start("longer") == 1 * HOUR  # the last GPU of the other
+        assert result.start("longest") == 6 * HOUR  # though a GPU is free from 1 h on
+
+    two = cluster(nodes=2, gpus=4)
+    by_count = run(jobs, two, BY_COUNT)
+    tells_apart(check, run(jobs, two, "backfill"), by_count)
+    assert by_count.start("wide") == 6 * HOUR
 
 
 def random_jobs(seed: int, count: int = 60) -> list[Job]:
