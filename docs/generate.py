@@ -619,6 +619,7 @@ VARIABLES = {
     "NPROC_PER_NODE": "GPUs of this task, at least 1: the processes that `torchrun` starts.",
     "MASTER_ADDR": "Address of the rendezvous of the processes.",
     "MASTER_PORT": "Port of the rendezvous; it was free when the job started.",
+    "PYTHONUNBUFFERED": "`1`, so that what Python prints is in the log at once.",
     "GLOO_SOCKET_IFNAME": "`lo`, because all nodes of a local plane are this machine.",
     "RANK": "With `launch: gpu`: number of this process in the job.",
     "WORLD_SIZE": "With `launch: gpu`: number of processes of the job.",

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import re
+import shutil
 import signal
 import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Annotated
+from contextlib import ExitStack, contextmanager
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer.core import TyperCommand
 
 from dovetail.cli.connection import StateOption, connected
 from dovetail.cli.logs import write
 from dovetail.cli.outputs import note, plainly, say
 from dovetail.cli.submit import Flags, exit_code, flagged, note_about_tunnel, read_job
+from dovetail.model.errors import InputError
 
 if TYPE_CHECKING:
     from dovetail.client.client import Client, JobHandle
@@ -26,7 +30,33 @@ SOON = 1.0  # seconds after which the reason for waiting is printed
 run = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
 
 
-@run.command("run", context_settings={"allow_interspersed_args": False})
+class WithTerminal(TyperCommand):
+    """`-t 2h` is a time limit, as in Slurm; `-t` alone asks for a terminal, as in `docker run -it`."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        from dovetail.cli.job_words import check_not_program, first_word, options_with_values
+
+        valued = options_with_values(self.params)
+        words: list[str] = []
+        for at, word in enumerate(args):
+            if word == "--" or (not word.startswith("-") and first_word(args, valued) == at):
+                words += args[at:]
+                break
+            words += _terminal_flags(word, args[at + 1 : at + 2])
+        first = first_word(words, valued)
+        if first < len(words) and shutil.which(words[first]) is None:
+            check_not_program(str(self.name), words, first)
+        return super().parse_args(ctx, words)
+
+
+def _terminal_flags(word: str, following: list[str]) -> list[str]:
+    if word in ("-it", "-ti"):
+        return ["-i", "--tty"]
+    is_time = bool(following) and re.match(r"[0-9]", following[0]) is not None
+    return ["--tty"] if word == "-t" and not is_time else [word]
+
+
+@run.command("run", cls=WithTerminal, context_settings={"allow_interspersed_args": False})
 @flagged
 def run_command(
     command: Annotated[
@@ -34,6 +64,12 @@ def run_command(
     ],
     *,
     flags: Flags,
+    interactive: Annotated[
+        bool, typer.Option("-i", "--interactive", help="Pass the standard input on to the job.")
+    ] = False,
+    terminal: Annotated[
+        bool, typer.Option("--tty", "--pty", help="Give the job a terminal; -t without a time does too.")
+    ] = False,
     detach: Annotated[bool, typer.Option("--detach", help="Print the job id and do not wait.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", help="Print only the output of the job.")] = False,
     state: StateOption = None,
@@ -46,9 +82,20 @@ def run_command(
     \b
     dovetail run --gpus 4 -- torchrun --nproc-per-node 4 train.py
     dovetail run --gpus A100:1 --detach -- python train.py
+    dovetail run --gpus 1 -it bash
     """
-    with connected(state, patience=PATIENCE) as client:
+    with connected(state, patience=PATIENCE) as client, ExitStack() as stack:
         request = read_job(None, flags, command=command, local=client.connection.local)
+        calls = None
+        if interactive or terminal:
+            from dovetail.cli import interactive as calling
+
+            if detach:
+                raise InputError("--detach does not wait for the job, which -i and -t need; leave one out")
+            calling.check(request, local=client.connection.local, terminal=terminal)
+            calls = calling.Calls(terminal=terminal)
+            stack.callback(calls.close)
+            request = calls.wrapped(request)
         handle = client.submit(request)
         if not quiet:
             for text in handle.notes:
@@ -61,8 +108,14 @@ def run_command(
             note(f"{handle.id} is an array; list its jobs with dovetail ps")
         with _cancelled_by_interrupt(handle, state) as interrupted:
             _explain_waiting(client, handle, quiet)
-            for piece in client.logs(handle.ids[0], follow=True) if handle.count == 1 else ():
-                write(piece)
+            line = None if calls is None else calls.answered(lambda: handle.refresh().done)
+            if line is not None and terminal:
+                calling.pass_terminal(line)
+            else:
+                if line is not None:
+                    calling.pass_input(line)
+                for piece in client.logs(handle.ids[0], follow=True) if handle.count == 1 else ():
+                    write(piece)
             ended = handle.wait()
     if ended.state != "completed" and not quiet:
         sys.stdout.flush()

@@ -18,6 +18,7 @@ import typer
 from typer.core import TyperCommand
 
 from dovetail.cli.connection import StateOption, connected
+from dovetail.cli.job_words import begins_command, check_not_program, first_word, options_with_values
 from dovetail.cli.outputs import count, note, plainly, print_json, say
 from dovetail.model.errors import InputError
 
@@ -115,9 +116,14 @@ def flagged(verb: Callable[..., None]) -> Callable[..., None]:
 
 
 class WithCommand(TyperCommand):
-    """A command with a job's command line after `--`, which it finds in its context."""
+    """A command with a job file or with a job's command line, which it finds in its context."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        first = first_word(args, options_with_values(self.params))
+        check_not_program(str(self.name), args, first)
+        if first < len(args) and begins_command(args[first]):
+            ctx.meta["command"] = args[first:]
+            return super().parse_args(ctx, args[:first])
         at = args.index("--") if "--" in args else len(args)
         ctx.meta["command"] = args[at + 1 :] or None
         return super().parse_args(ctx, args[:at])
@@ -160,7 +166,8 @@ def submit_job(
 ) -> None:
     """Submit a job file, or a script with #SBATCH lines.
 
-    Flags override the job file. Without a job file, give a command after --.
+    Flags override the job file. Without a job file, give a command; its own options come after it. Write --
+    before a command that is not on the PATH here.
 
     \b
     dovetail submit train.yaml --gpus A100:4

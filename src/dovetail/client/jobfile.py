@@ -30,7 +30,7 @@ def read_jobfile(source: str | Path, overrides: Mapping[str, Any] | None = None)
     `.ignored` lists the parts that have no effect.
     """
     text, file = _text_of(source)
-    found = read_script(text, file) if _is_script(text, file) else read_yaml(text, file)
+    found = read_script(text, file) if is_script(text, file) else read_yaml(text, file)
     if overrides:
         whole = merged(found, overrides)
         found.clear()
@@ -66,7 +66,7 @@ def _text_of(source: str | Path) -> tuple[str, str]:
         raise JobFileError(file, line, "it is not text in UTF-8; is it a job file?") from None
 
 
-def _is_script(text: str, file: str) -> bool:
+def is_script(text: str, file: str) -> bool:
     if Path(file).suffix in (".yaml", ".yml", ".json"):
         return False
     if text.startswith("#!") or re.search(r"^#SBATCH\s", text, re.MULTILINE):

@@ -79,6 +79,7 @@ def processes(launch: Launch, run_dir: Path, port: int) -> list[Process]:
     for number, (share, count) in enumerate(zip(launch.shares, counts, strict=True)):
         for local in range(count):
             env = {
+                "PYTHONUNBUFFERED": "1",  # or what a job prints would come to its log in blocks of 8 kB
                 "GLOO_SOCKET_IFNAME": "lo",
                 "MASTER_ADDR": LOOPBACK,
                 "MASTER_PORT": str(port),
