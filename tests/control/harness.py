@@ -449,9 +449,9 @@ def _arm(point: str, times: int, number: int = signal.SIGKILL) -> None:
             migrating: list[bool] = []
             migrate = Store.migrate
 
-            def migrated(self: Any, version: int = LATEST) -> None:
+            def migrated(self: Any, version: int = LATEST, **more: Any) -> None:
                 migrating.append(True)
-                migrate(self, version)
+                migrate(self, version, **more)
                 migrating.clear()
 
             Store.migrate = migrated  # type: ignore[method-assign]

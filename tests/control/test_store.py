@@ -514,3 +514,17 @@ def test_a_snapshot_of_version_1_is_used_without_its_pickle(
     with contextlib.closing(sqlite3.connect(folder / "plane.db")) as database:
         for (state,) in database.execute("SELECT state FROM snapshots WHERE era > 0"):
             assert json.loads(zlib.decompress(state))["version"] > 1
+
+
+def test_a_migration_tells_its_steps(tmp_path: Path) -> None:
+    """So that `up` can show how far it is; a database that is up to date has none."""
+    told: list[tuple[int, int]] = []
+    store = Store(url_of(None, tmp_path))
+    store.migrate(2)
+    store.migrate(told=lambda done, steps: told.append((done, steps)))
+    steps = told[0][1]
+    assert told == [(done, steps) for done in range(steps + 1)]
+    assert steps > 1
+    store.migrate(told=lambda done, steps: told.append((-1, steps)))
+    assert told[-1][0] != -1
+    store.close()

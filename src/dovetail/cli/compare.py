@@ -20,6 +20,7 @@ from dovetail.cli.inputs import (
     ThroughputsOption,
     TraceArgument,
 )
+from dovetail.cli.progress import QuietOption, line
 
 if TYPE_CHECKING:
     from dovetail.bench.compare import Column, Comparison, Progress
@@ -45,6 +46,7 @@ def compare(
         Path | None, typer.Option(metavar="FILE.html", help="Charts and tables.", show_default=False)
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    quiet: QuietOption = False,
     head: HeadOption = None,
     settings: Annotated[
         list[str] | None,
@@ -90,10 +92,11 @@ def compare(
         drop_unfit=drop_unfit,
         restart_cost=restart_cost,
         throughputs=throughputs,
+        silent=as_json or quiet,
     )
     for told in question.notes:
         note(told)
-    with _progress(choices, seeds) as progress:
+    with _progress(choices, seeds, silent=as_json or quiet) as progress:
         found = compared(
             question.source,
             question.cluster,
@@ -124,45 +127,21 @@ def compare(
 
 
 @contextmanager
-def _progress(choices: list[PolicyChoice], seeds: int) -> Iterator[Progress | None]:
-    """A progress bar, on a terminal only. It uses no thread, because the runs fork."""
-    import sys
-    import time
-
-    if not sys.stderr.isatty():
-        yield None
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
-
+def _progress(choices: list[PolicyChoice], seeds: int, *, silent: bool) -> Iterator[Progress | None]:
+    """How far the runs are together, by the jobs that have arrived in each."""
     total = len(choices) * seeds
     shares: dict[tuple[str, int], float] = {}
-    bar = Progress(
-        TextColumn("{task.description}"),
-        BarColumn(),
-        TextColumn("{task.percentage:>3.0f} %"),
-        TimeElapsedColumn(),
-        console=Console(stderr=True),
-        auto_refresh=False,
-        transient=True,
-    )
-    task = bar.add_task("", total=total)
-    drawn_at = 0.0
-
-    def progress(label: str, seed: int, share: float) -> None:
-        nonlocal drawn_at
-        shares[label, seed] = share
-        if time.monotonic() < drawn_at + 0.1:
+    with line(f"0 of {total} runs", silent=silent) as shown:
+        if shown is None:
+            yield None
             return
-        drawn_at = time.monotonic()
-        done = sum(1 for value in shares.values() if value >= 1.0)
-        bar.update(task, completed=sum(shares.values()), description=f"{done} of {total} runs")
-        bar.refresh()
 
-    with bar:
-        bar.update(task, description=f"0 of {total} runs")
-        bar.refresh()
-        yield progress
+        def told(label: str, seed: int, share: float) -> None:
+            shares[label, seed] = share
+            done = sum(1 for value in shares.values() if value >= 1.0)
+            shown.tell(sum(shares.values()) / total, f"{done} of {total} runs")
+
+        yield told
 
 
 def _as_json(found: Comparison) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from dovetail.cli.inputs import DropOption, HeadOption, JobsOption, LikeOption, LoadOption
+from dovetail.cli.progress import QuietOption, ticking
 
 if TYPE_CHECKING:
     from dovetail.bench.policy_choice import PolicyChoice
@@ -64,6 +65,7 @@ def fidelity(
         typer.Option(metavar="FILE.csv", help="Live and simulated figures of each job.", show_default=False),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    quiet: QuietOption = False,
     head: HeadOption = None,
     drop_unfit: DropOption = False,
     like: LikeOption = None,
@@ -96,7 +98,7 @@ def fidelity(
     spans = [simulated(entries, virtual, e.policy, e.options).makespan / SECOND / time_scale for e in choices]
     if (longest := max(spans)) > LONG:
         note(f"this takes {spoken(round(longest) * SECOND)} of real time; a larger --time-scale shortens it")
-    with _progress(len(listed) * len(choices)) as progress:
+    with _progress(len(listed) * len(choices), silent=as_json or quiet) as progress:
         found = _played(listed, choices, virtual, time_scale, progress)
     if jobs_out is not None:
         _write(found, jobs_out)
@@ -198,31 +200,19 @@ def _played(
 
 
 @contextmanager
-def _progress(total: int) -> Iterator[Callable[[str], Tell] | None]:
-    """A progress bar, on a terminal only."""
-    import sys
-
-    if not sys.stderr.isatty():
-        yield None
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
-
+def _progress(total: int, *, silent: bool) -> Iterator[Callable[[str], Tell] | None]:
+    """How many jobs have ended live, of all policies together."""
     over: dict[str, int] = {}
-    with Progress(
-        TextColumn("{task.description}"),
-        BarColumn(),
-        TimeElapsedColumn(),
-        console=Console(stderr=True),
-        transient=True,
-    ) as bar:
-        task = bar.add_task(f"0 of {total} jobs have ended live", total=total)
+    with ticking("jobs that have ended live", silent=silent) as shown:
+        if shown is None:
+            yield None
+            return
 
         def of(label: str) -> Tell:
             def tell(done: int, _: int) -> None:
                 over[label] = done
                 count = sum(over.values())
-                bar.update(task, completed=count, description=f"{count} of {total} jobs have ended live")
+                shown.tell(count / total, f"{count} of {total} jobs have ended live")
 
             return tell
 

@@ -86,11 +86,14 @@ def read_question(
     drop_unfit: bool = False,
     restart_cost: str | None = None,
     throughputs: str | None = None,
+    silent: bool = False,
 ) -> Question:
     """Load the trace and the cluster. A job that can never fit is reported before anything runs."""
     from dovetail.bench.resample import Generated, Given
     from dovetail.cli.outputs import count
+    from dovetail.cli.progress import progress
     from dovetail.traces import load_cluster
+    from dovetail.traces.files import reading_told
 
     if (trace is None) == (like is None):
         asked = "both a trace and --like" if trace else "no trace"
@@ -110,7 +113,8 @@ def read_question(
         source = Generated(like, jobs, built.gpus, load)
     else:
         assert trace is not None
-        loaded = load_fitting(trace, built, throughputs)
+        with progress(f"reading {trace}", silent=silent) as tell, reading_told(tell):
+            loaded = load_fitting(trace, built, throughputs)
         listed, notes = loaded.jobs[:head], list(loaded.notes)
         unfit = [job for job in listed if misfit(job)]
         if unfit and not drop_unfit:

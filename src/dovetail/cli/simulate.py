@@ -20,6 +20,7 @@ from dovetail.cli.inputs import (
     ThroughputsOption,
     TraceArgument,
 )
+from dovetail.cli.progress import QuietOption, progress
 
 if TYPE_CHECKING:
     from dovetail.bench.compare import Hook, Result
@@ -49,6 +50,7 @@ def simulate(
         int, typer.Option(min=0, metavar="N", help="Random seed, for policies that use one and for --like.")
     ] = 0,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    quiet: QuietOption = False,
     jobs_out: Annotated[
         Path | None,
         typer.Option(
@@ -83,7 +85,7 @@ def simulate(
     dovetail simulate gavel.trace --throughputs gavel --cluster 8x1:V100,16x1:K80 --policy fifo
     dovetail simulate --like philly --jobs 5000 --load 0.9 --cluster 8x8 --policy sjf --json
     """
-    from dovetail.bench.compare import result_of, watching
+    from dovetail.bench.compare import WithProgress, result_of, watching
     from dovetail.bench.fragmentation import sampler
     from dovetail.bench.policy_choice import make_policy
     from dovetail.cli.inputs import local_policy, read_question, read_settings, read_time
@@ -103,14 +105,18 @@ def simulate(
         drop_unfit=drop_unfit,
         restart_cost=restart_cost,
         throughputs=throughputs,
+        silent=as_json or quiet,
     )
     for told in question.notes:
         note(told)
     listed = question.prepare(question.source.jobs(seed if like is not None else 0))
     look = sampler(listed) if report else None
-    with _journal(journal, question, choice, seed) as keep:
+    with (
+        _journal(journal, question, choice, seed) as keep,
+        progress(f"{choice.label}, jobs that have arrived", silent=as_json or quiet) as tell,
+    ):
         made = run(
-            listed,
+            listed if tell is None else WithProgress(listed, tell),
             question.cluster,
             make_policy(choice),
             name=choice.policy,

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from dovetail.cli.progress import QuietOption, progress, ticking
+
 if TYPE_CHECKING:
     from dovetail.traces import Summary, Trace
 
@@ -31,6 +33,7 @@ def info(
     ] = None,
     format: FormatOption = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    quiet: QuietOption = False,
 ) -> None:
     """Summarise a trace.
 
@@ -38,9 +41,9 @@ def info(
     dovetail trace info philly --gpus 416
     """
     from dovetail.cli.outputs import print_json
-    from dovetail.traces import describe, load_trace
+    from dovetail.traces import describe
 
-    summary = describe(load_trace(name, format=format), gpus)
+    summary = describe(_loaded(name, format, silent=as_json or quiet), gpus)
     if as_json:
         print_json(_as_json(summary))
     else:
@@ -77,6 +80,7 @@ def generate(
             show_default=False,
         ),
     ] = None,
+    quiet: QuietOption = False,
 ) -> None:
     """Generate a trace like a published one.
 
@@ -94,11 +98,12 @@ def generate(
     check_writable(output)
     if output is not None:
         written_as(output)
-    made = made_up(like, jobs, gpus, load, seed)
+    with ticking(f"generating {jobs:,} jobs", silent=quiet):
+        made = made_up(like, jobs, gpus, load, seed)
     if output is None:
-        _to_stdout(made)
+        _to_stdout(made, silent=quiet)
     else:
-        write(made, output)
+        write(made, output, silent=quiet)
         _written(made, output, gpus)
 
 
@@ -109,6 +114,7 @@ def convert(
         Path, typer.Argument(metavar="OUT", help="CSV or JSONL by extension, compressed if .gz or .xz.")
     ],
     format: FormatOption = None,
+    quiet: QuietOption = False,
 ) -> None:
     """Convert a trace of any format to Dovetail CSV or JSONL.
 
@@ -116,13 +122,20 @@ def convert(
     dovetail trace convert cluster_log.csv mine.jsonl.gz --format helios
     """
     from dovetail.cli.outputs import check_writable
-    from dovetail.traces import load_trace
 
     check_writable(target, reads=(source,))
     written_as(target)
-    loaded = load_trace(source, format=format)
-    write(loaded, target)
+    loaded = _loaded(source, format, silent=quiet)
+    write(loaded, target, silent=quiet)
     _written(loaded, target)
+
+
+def _loaded(name: str, format: str | None, *, silent: bool) -> Trace:
+    from dovetail.traces import load_trace
+    from dovetail.traces.files import reading_told
+
+    with progress(f"reading {name}", silent=silent) as tell, reading_told(tell):
+        return load_trace(name, format=format)
 
 
 def written_as(path: Path) -> str:
@@ -138,23 +151,24 @@ def written_as(path: Path) -> str:
     return kind
 
 
-def write(made: Trace, path: Path) -> None:
+def write(made: Trace, path: Path, *, silent: bool = True) -> None:
     """Write the jobs as CSV or JSONL; the file appears only when it is complete."""
+    from dovetail.bench.compare import WithProgress
     from dovetail.traces import write_csv, write_jsonl
 
-    (write_csv if written_as(path) == "csv" else write_jsonl)(made.jobs, path)
+    with progress(f"writing {path.name}", silent=silent) as tell:
+        jobs = made.jobs if tell is None else WithProgress(made.jobs, tell)
+        (write_csv if written_as(path) == "csv" else write_jsonl)(jobs, path)
 
 
-def _to_stdout(made: Trace) -> None:
+def _to_stdout(made: Trace, *, silent: bool) -> None:
     import shutil
     import sys
     import tempfile
 
-    from dovetail.traces import write_csv
-
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "trace.csv"
-        write_csv(made.jobs, path)
+        write(made, path, silent=silent)
         with path.open(encoding="utf-8", newline="") as text:
             shutil.copyfileobj(text, sys.stdout)
 

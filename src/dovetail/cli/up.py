@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -178,29 +180,31 @@ def up(
             start_demo(up)
             say(f"\nthe demo runs: watch it with  dovetail ps{where} --watch")
 
-    serve(
-        Wanted(
-            folder=folder,
-            port=port,
-            host=host,
-            policy=None if chosen is None else chosen.policy,
-            options={} if chosen is None else chosen.options,
-            stand_in=whole_path(stand_in),
-            database=database,
-            rebind=rebind,
-            virtual=virtual,
-            scale=time_scale,
-            open_metrics=open_metrics,
-            keep_days=keep,
-            output_limit=_limit(output_limit),
-            pass_env=tuple(pass_env or ()),
-            allow_root=allow_root,
-            set_clock=set_clock,
-            accept_loss=accept_loss,
-            hosts=tuple(known_as or ()),
-        ),
-        ready,
-    )
+    with _migrating() as migrating:
+        serve(
+            Wanted(
+                folder=folder,
+                port=port,
+                host=host,
+                policy=None if chosen is None else chosen.policy,
+                options={} if chosen is None else chosen.options,
+                stand_in=whole_path(stand_in),
+                database=database,
+                rebind=rebind,
+                virtual=virtual,
+                scale=time_scale,
+                open_metrics=open_metrics,
+                keep_days=keep,
+                output_limit=_limit(output_limit),
+                pass_env=tuple(pass_env or ()),
+                allow_root=allow_root,
+                set_clock=set_clock,
+                accept_loss=accept_loss,
+                migrating=migrating,
+                hosts=tuple(known_as or ()),
+            ),
+            ready,
+        )
 
 
 def _chosen(policy: str, options: list[str]) -> PolicyChoice:
@@ -214,6 +218,25 @@ def _chosen(policy: str, options: list[str]) -> PolicyChoice:
         raise InputError(
             f"{error}; without --policy the plane starts with the policy that it had, or a stand-in for it"
         ) from None
+
+
+@contextmanager
+def _migrating() -> Iterator[Callable[[int, int], None]]:
+    """Shows how far a migration of the database is, if it takes long; the line is gone in the end."""
+    from dovetail.cli.progress import Line, ticking
+
+    with ExitStack() as stack:
+        shown: list[Line | None] = []
+
+        def told(done: int, steps: int) -> None:
+            if not shown:
+                shown.append(stack.enter_context(ticking("migrating the database")))
+            if (line := shown[0]) is not None:
+                line.tell(done / steps, f"migrating the database, step {min(done + 1, steps)} of {steps}")
+            if done >= steps:
+                stack.close()
+
+        yield told
 
 
 def _limit(text: str) -> int:

@@ -69,6 +69,7 @@ class Wanted:
     keep_days: float = 30.0  # output of ended jobs is removed after this time; 0: never
     set_clock: bool = False  # take the time from the wall clock, also if it was set since the plane last ran
     accept_loss: bool = False  # go on though the database is older than the folder
+    migrating: Callable[[int, int], None] | None = None  # told of the steps of a migration: done, and all
     # Users of tenants without an account may run jobs as root, if the plane does.
     allow_root: bool = field(default_factory=root_is_allowed)
 
@@ -137,7 +138,7 @@ def plane_up(wanted: Wanted, ready: Checked | None = None) -> Iterator[Up]:
         engine = LocalEngine(folder / "attempts", passed=wanted.pass_env, output_limit=wanted.output_limit)
         known = engine.known()
         _check_database(store, folder, wanted.rebind)
-        store.migrate()
+        store.migrate(told=wanted.migrating)
         store.folder = bind(folder, store, rebind=wanted.rebind)
         if not (wanted.accept_loss or wanted.rebind):
             check_nothing_is_lost(store, folder, known, mark)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import zlib
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -160,15 +160,17 @@ class Store:
     def close(self) -> None:
         self.engine.dispose()
 
-    def migrate(self, version: int = migrations.LATEST) -> None:
-        """Bring the tables to the schema of this version, or of an earlier one."""
+    def migrate(
+        self, version: int = migrations.LATEST, *, told: Callable[[int, int], None] | None = None
+    ) -> None:
+        """Bring the tables to the schema of this version, or of an earlier one; `told` hears of its steps."""
         try:
             with self.engine.begin() as connection:
                 if self.sqlite:  # or it would commit each table on its own
                     connection.exec_driver_sql("BEGIN IMMEDIATE")
                 else:  # two planes may start at once
                     connection.exec_driver_sql("SELECT pg_advisory_xact_lock(7310200)")
-                migrations.upgrade(connection, version)
+                migrations.upgrade(connection, version, told)
         except migrations.NewerSchema as error:
             raise BadStore(
                 f"the database {masked(self.url)} is from a newer Dovetail ({error}); upgrade this one"

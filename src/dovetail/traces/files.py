@@ -11,14 +11,57 @@ import io
 import lzma
 import os
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from pathlib import Path
-from typing import IO, cast
+from typing import IO, Any, cast
 
 from dovetail.model.errors import InputError, TraceError
 
 _GZIP, _XZ = b"\x1f\x8b", b"\xfd7zXZ\x00"
+
+
+Tell = Callable[[float], None]  # the share of the bytes that were read
+_TELL: ContextVar[Tell | None] = ContextVar("tell", default=None)
+
+
+@contextmanager
+def reading_told(tell: Tell | None) -> Iterator[None]:
+    """Within it, what is read of each file is told, so that a long read can show how far it is."""
+    before = _TELL.set(tell)
+    try:
+        yield
+    finally:
+        _TELL.reset(before)
+
+
+class _Watched(io.RawIOBase):
+    """A file that tells how much of it was read."""
+
+    def __init__(self, file: io.BufferedReader, size: int, tell: Tell) -> None:
+        self._file, self._size, self._tell = file, max(size, 1), tell
+        self._read = 0
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        count = self._file.readinto(buffer)
+        self._read += count
+        self._tell(self._read / self._size)
+        return count
+
+    def close(self) -> None:
+        self._file.close()
+        super().close()
+
+
+def _watched(file: io.BufferedReader, path: Path) -> io.BufferedReader:
+    tell = _TELL.get()
+    if tell is None or not path.is_file():
+        return file
+    return io.BufferedReader(_Watched(file, path.stat().st_size, tell), 1 << 16)
 
 
 @contextmanager
@@ -26,7 +69,7 @@ def opened(path: Path) -> Iterator[IO[str]]:
     """Open a text file, plain or compressed; an unreadable file is a one-line error."""
     file = str(path)
     try:
-        with path.open("rb") as raw:
+        with _watched(path.open("rb"), path) as raw:
             head = raw.peek(6)[:6]
             plain: IO[bytes] = raw
             if head.startswith(_GZIP):

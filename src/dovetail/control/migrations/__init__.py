@@ -36,14 +36,23 @@ class NewerSchema(DovetailError):
     """The tables have a version that this code does not know."""
 
 
-def upgrade(connection: Connection, version: int = LATEST) -> None:
-    """Bring the tables to this version; a database that has it already stays as it is."""
+def upgrade(
+    connection: Connection, version: int = LATEST, told: Callable[[int, int], None] | None = None
+) -> None:
+    """Bring the tables to this version; a database that has it already stays as it is.
+
+    `told` is called before each step and after the last one: how many steps are done, and how many there are.
+    """
     found = _version(connection)
     if found > LATEST:
         raise NewerSchema(f"its tables have version {found}, known are those up to {LATEST}")
     for number in range(found + 1, version + 1):
+        if told is not None:
+            told(number - 1 - found, version - found)
         VERSIONS[number](connection)
         connection.execute(sa.update(schema).values(version=number))
+    if told is not None and found < version:
+        told(version - found, version - found)
 
 
 def _version(connection: Connection) -> int:
