@@ -5,8 +5,9 @@ from __future__ import annotations
 from dovetail.core.core import Core
 from dovetail.core.record import rebuilt, recorded
 from dovetail.core.snapshot import from_json, to_json
+from dovetail.model.action import Stop
 from dovetail.model.cluster import parse_cluster
-from dovetail.model.event import DRAINED, FINISHED, PROGRESSED, SUBMITTED
+from dovetail.model.event import DRAINED, FINISHED, PROGRESSED, STOPPED, SUBMITTED
 from dovetail.model.job import Job, Shape
 from dovetail.model.units import HOUR, MINUTE
 from dovetail.policies.registry import POLICIES
@@ -106,3 +107,16 @@ def test_an_urgent_job_evicts_a_job_that_has_not_waited() -> None:
     submit(core, 1, "runs", Shape(1, 1))
     submit(core, 100 * HOUR, "high", Shape(1, 1), priority=1)
     assert list(core.running) == ["high"]
+
+
+def test_an_evicted_job_starts_elsewhere_only_after_it_has_stopped() -> None:
+    """A start in the same decision is a move or a resize, which the engine may refuse."""
+    core = Core(parse_cluster("2x2"), POLICIES.make("dovetail"))
+    for at, (name, priority) in enumerate([("stays", 100), ("ends", 100), ("low", 0)], start=1):
+        submit(core, at, name, Shape(1, 1), priority=priority)
+    finish(core, 5, "ends")  # a GPU is free on each node
+    urgent = Job("urgent", 6, Shape(1, 2), HOUR, HOUR, priority=100)
+    step = core.handle(6, [(6, SUBMITTED, "urgent", 0, urgent)])
+    assert step.actions == [Stop("low", 1, "preempted")]
+    core.handle(7, [(7, STOPPED, "low", 1, 0)])
+    assert set(core.running) == {"stays", "urgent", "low"}

@@ -81,6 +81,7 @@ class _Decision:
         self.held: dict[str, list[tuple[Key, int, int]]] = {}  # by tenant: (key, seq, milli-GPUs) in order
         self.beyond: dict[str, tuple[Key, int, int]] = {}  # by tenant: its first job that waits for its quota
         self.lowest: dict[str, int] = {}  # the lowest priority of a tenant's running jobs
+        self.evicted: set[str] = set()  # they start again in a later decision: a stop takes time
 
     def run(self) -> None:
         while self._serve():
@@ -107,7 +108,7 @@ class _Decision:
         short: set[str] = set()  # tenants with a job that waits for quota
         for job in self._line():
             if over := self._over(job, plan.used):
-                if self._evict_for(job):
+                if job.id not in self.evicted and self._evict_for(job):
                     return self._serve_again(job)
                 plan.deny(job, "AssocGrpGRES", f"no quota is left in {over}")
                 if over not in short:
@@ -117,7 +118,8 @@ class _Decision:
             if keeper := next((guard for guard in self.guards if not guard.within_quota(job)), None):
                 plan.deny(job, "AssocGrpGRES", "the quota is kept for a job before it", keeper.job)
                 continue
-            spots = self._find(job)
+            evicted = job.id in self.evicted
+            spots = None if evicted else self._find(job)
             if spots is not None:
                 if plan.start(job, spots):
                     for guard in self.guards:
@@ -125,7 +127,7 @@ class _Decision:
                     if self.guaranteed:
                         self._count(job)
                 continue
-            if self._evict_for(job):
+            if not evicted and self._evict_for(job):
                 return self._serve_again(job)
             if waits_for_room is None:
                 if self._promise(job, promise_of_room(self.view, plan, job)):
@@ -253,6 +255,7 @@ class _Decision:
             return False
         others.sort(key=lambda other: (other.tenant == mine, *latest_first(other)))
         gone = reclaim(plan, job, others, may_leave, fits)
+        self.evicted.update(other.id for other in gone)
         self.full.discard(job.shape)
         self.kept_out.pop(job.shape, None)
         return bool(gone) and plan.start(job, self._find(job))
