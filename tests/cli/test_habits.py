@@ -14,6 +14,7 @@ import sys
 import termios
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -36,13 +37,20 @@ class Place(NamedTuple):
             cwd=self.folder, env=self.env, check=False, timeout=PATIENCE,
         )  # fmt: skip
 
+    def shell(self, text: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
+        """A line of a shell that has Slurm's commands on its PATH."""
+        path = f"{self.folder / 'slurm'}:{self.env['PATH']}"
+        return subprocess.run(
+            ["bash", "-c", text], input=stdin, capture_output=True, text=True, cwd=self.folder,
+            env={**self.env, "PATH": path}, check=False, timeout=PATIENCE,
+        )  # fmt: skip
+
     def jobs(self) -> list[Any]:
         return list(self.client.jobs())
 
 
-@pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
-    base = tmp_path_factory.mktemp("habits")
+@contextmanager
+def place_in(base: Path) -> Iterator[Place]:
     folder = base / "work"
     folder.mkdir()
     source = str(Path(__file__).parents[2] / "src")
@@ -51,6 +59,12 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
         env.pop(name, None)
     with commanded(base, "--virtual", "2x4:A100") as client:
         yield Place(client, folder, env)
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
+    with place_in(tmp_path_factory.mktemp("habits")) as made:
+        yield made
 
 
 # --- run -i ----------------------------------------------------------------------------------------

@@ -51,7 +51,7 @@ def cancel(
             say(f"{count(client.cancel(mine=True), 'job')} cancelled")
         elif user is not None:
             active = [job.id for job in client.jobs(user=user, active=True)]
-            say(f"{count(_many(client, active)[0], 'job')} cancelled")
+            say(f"{count(cancel_many(client, active)[0], 'job')} cancelled")
         else:
             _named(client, ids, tasks)
 
@@ -59,7 +59,7 @@ def cancel(
 def _named(client: Client, ids: list[str], tasks: str | None) -> None:
     """Cancel the jobs that exist; ids that do not exist are reported at the end, with exit code 2."""
     if len(ids) > FEW:
-        done, unknown = _many(client, ids)
+        done, unknown = cancel_many(client, ids)
         say(f"{count(done, 'job')} cancelled")
     else:
         told = {id: _one(client, id, tasks) for id in ids}
@@ -71,7 +71,7 @@ def _named(client: Client, ids: list[str], tasks: str | None) -> None:
         raise InputError(f"no job has the id {names}; see them with dovetail ps -a")
 
 
-def _many(client: Client, ids: list[str]) -> tuple[int, list[str]]:
+def cancel_many(client: Client, ids: list[str]) -> tuple[int, list[str]]:
     """The number of cancelled jobs, and the ids that do not exist."""
     answers = [client.cancel_many(*ids[at : at + BATCH]) for at in range(0, len(ids), BATCH)]
     missing = [str(id) for answer in answers for id in answer.get("missing") or ()]

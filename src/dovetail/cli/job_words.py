@@ -40,6 +40,56 @@ def _takes_next(word: str, valued: Collection[str]) -> bool:
     return bool(taking) and taking[0] == len(word) - 1  # else its value is in the same word: -G4
 
 
+def is_script_file(word: str) -> bool:
+    """A file that is read as a script, so that the words after it are its arguments."""
+    from dovetail.client.jobfile import is_script
+
+    try:
+        with Path(word).open("rb") as file:
+            return is_script(file.read(100_000).decode("utf-8", "replace"), word)
+    except OSError:
+        return False
+
+
+def parted(words: Sequence[str], valued: Collection[str]) -> tuple[list[str], list[str], list[str]]:
+    """What is for the command itself, the options that only Slurm has, and the words that are no options."""
+    own: list[str] = []
+    slurm: list[str] = []
+    plain: list[str] = []
+    at = 0
+    while at < len(words):
+        word = words[at]
+        name, equals, value = word.partition("=")
+        if name in SLURM_ONLY or (name == "--export" and value in ("ALL", "NONE")):
+            takes = SLURM_ONLY.get(name, True) and not equals
+            slurm += words[at : at + 2] if takes else [word]
+        elif word.startswith("-") and word != "-":
+            takes = _takes_next(word, valued)
+            own += words[at : at + 2] if takes else [word]
+        else:
+            takes = False
+            plain.append(word)
+        at += 2 if takes else 1
+    return own, slurm, plain
+
+
+# Options of sbatch that submit has not, and whether they take a value.
+SLURM_ONLY = {
+    **dict.fromkeys(("--exclusive", "--requeue", "--no-requeue", "--nice", "--test-only"), False),
+    **dict.fromkeys(
+        (
+            *("-n", "--ntasks", "--ntasks-per-node", "--gres", "--gpus-per-node", "--gpus-per-task"),
+            *("--cpus-per-gpu", "--mem-per-cpu", "--mem-per-gpu", "--signal", "--mail-type", "--mail-user"),
+            *("-C", "--constraint", "-w", "--nodelist", "-x", "--exclude", "--reservation"),
+        ),
+        True,
+    ),
+}
+
+
+SLURM_ONLY_VALUED = {name for name, takes in SLURM_ONLY.items() if takes}
+
+
 def begins_command(word: str) -> bool:
     """A program on the PATH, or a binary; any other file is read as a job file or a script."""
     if word == "-" or shutil.which(word) is None:

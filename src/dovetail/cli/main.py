@@ -43,6 +43,8 @@ VERBS: dict[str, dict[str, str]] = {
         "requeue": "dovetail.cli.hold:requeue",
         "priority": "dovetail.cli.hold:priority",
         "history": "dovetail.cli.history:history",
+        "slurm-commands": "dovetail.cli.slurm_commands:slurm_commands",
+        "(slurm)": "dovetail.cli.slurm_commands:slurm",
     },
     "Cluster": {
         "nodes": "dovetail.cli.nodes:nodes",

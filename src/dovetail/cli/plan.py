@@ -42,12 +42,13 @@ def plan_job(
         command = context.meta["command"]
         if file is None and command is None:
             command = ["true"]  # the command does not affect where the job starts
-        request = read_job(file, flags, command=command, local=client.connection.local)
+        typed = context.meta["typed"]
+        request = read_job(file, flags, command=command, local=client.connection.local, typed=typed)
         with told_with_lines(request):
             found = client.plan(request)
     if print_value(found.raw, read_form("", as_json)):
         return
-    say(_answer(found))
+    say(answer(found))
     if found.placement:
         say()
         print_table(found.placement, PLACES)
@@ -60,7 +61,8 @@ def plan_job(
         say(f"cost: {number(found.cost)}")
 
 
-def _answer(found: Plan) -> str:
+def answer(found: Plan) -> str:
+    """Where and when, in one sentence."""
     if not found.fits:
         return plainly(str(found.raw.get("detail") or found.raw.get("reason") or "it would never start"))
     when = expected(found.starts)

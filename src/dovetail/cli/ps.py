@@ -106,7 +106,9 @@ def ps(
     form = read_form(output, as_json)
     if pending and states:
         raise InputError(f"--pending and -t {plainly(states)} exclude each other; give one of them")
-    wanted = ["pending", "held"] if pending else [_state(word) for word in states.split(",") if word.strip()]
+    wanted = (
+        ["pending", "held"] if pending else [read_state(word) for word in states.split(",") if word.strip()]
+    )
     filters: dict[str, Any] = {"state": wanted or None, "user": user, "tenant": tenant, "name": name}
     filters |= {"mine": mine or None, "active": None if everything or wanted else True}
     listing = Listing(filters, limit, form, expand, start)
@@ -117,7 +119,7 @@ def ps(
             _shown(client, listing)
 
 
-def _state(word: str) -> str:
+def read_state(word: str) -> str:
     word = word.strip()
     found = STATES.get(word.upper(), word.lower())
     if found not in WORDS:

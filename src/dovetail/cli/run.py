@@ -8,7 +8,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -84,16 +84,31 @@ def run_command(
     dovetail run --gpus A100:1 --detach -- python train.py
     dovetail run --gpus 1 -it bash
     """
-    with connected(state, patience=PATIENCE) as client, ExitStack() as stack:
+    with connected(state, patience=PATIENCE) as client:
         request = read_job(None, flags, command=command, local=client.connection.local)
+        run_request(client, request, state, interactive=interactive, tty=terminal, detach=detach, quiet=quiet)
+
+
+def run_request(
+    client: Client,
+    request: Mapping[str, Any],
+    state: str | None,
+    *,
+    interactive: bool = False,
+    tty: bool = False,
+    detach: bool = False,
+    quiet: bool = False,
+) -> None:
+    """Submit it, show its output, and exit with its exit code."""
+    with ExitStack() as stack:
         calls = None
-        if interactive or terminal:
+        if interactive or tty:
             from dovetail.cli import interactive as calling
 
             if detach:
                 raise InputError("--detach does not wait for the job, which -i and -t need; leave one out")
-            calling.check(request, local=client.connection.local, terminal=terminal)
-            calls = calling.Calls(terminal=terminal)
+            calling.check(request, local=client.connection.local, terminal=tty)
+            calls = calling.Calls(terminal=tty)
             stack.callback(calls.close)
             request = calls.wrapped(request)
         handle = client.submit(request)
@@ -109,7 +124,7 @@ def run_command(
         with _cancelled_by_interrupt(handle, state) as interrupted:
             _explain_waiting(client, handle, quiet)
             line = None if calls is None else calls.answered(lambda: handle.refresh().done)
-            if line is not None and terminal:
+            if line is not None and tty:
                 calling.pass_terminal(line)
             else:
                 if line is not None:

@@ -12,13 +12,21 @@ import inspect
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 from typer.core import TyperCommand
 
 from dovetail.cli.connection import StateOption, connected
-from dovetail.cli.job_words import begins_command, check_not_program, first_word, options_with_values
+from dovetail.cli.job_words import (
+    SLURM_ONLY_VALUED,
+    begins_command,
+    check_not_program,
+    first_word,
+    is_script_file,
+    options_with_values,
+    parted,
+)
 from dovetail.cli.outputs import count, note, plainly, print_json, say
 from dovetail.model.errors import InputError
 
@@ -115,18 +123,35 @@ def flagged(verb: Callable[..., None]) -> Callable[..., None]:
     return called
 
 
+class Typed(NamedTuple):
+    """What was typed besides flags: options that only Slurm has, and the arguments of a script."""
+
+    slurm: Sequence[str] = ()
+    arguments: Sequence[str] = ()
+
+
 class WithCommand(TyperCommand):
     """A command with a job file or with a job's command line, which it finds in its context."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        first = first_word(args, options_with_values(self.params))
+        first = first_word(args, {*options_with_values(self.params), *SLURM_ONLY_VALUED})
         check_not_program(str(self.name), args, first)
-        if first < len(args) and begins_command(args[first]):
-            ctx.meta["command"] = args[first:]
-            return super().parse_args(ctx, args[:first])
+        valued = options_with_values(self.params)
         at = args.index("--") if "--" in args else len(args)
-        ctx.meta["command"] = args[at + 1 :] or None
-        return super().parse_args(ctx, args[:at])
+        if first < at and begins_command(args[first]):
+            own, slurm, words = parted(args[:first], valued)
+            command = args[first:]
+        else:
+            own, slurm, words = parted(args[:at], valued)
+            command = args[at + 1 :]
+        if "--test-only" in slurm:
+            raise InputError("--test-only submits nothing; dovetail plan says where and when it would start")
+        arguments: list[str] = []
+        if words and is_script_file(words[0]):
+            arguments, words, command = [*words[1:], *command], words[:1], []
+        ctx.meta["command"] = command or None
+        ctx.meta["typed"] = Typed(slurm, arguments)
+        return super().parse_args(ctx, [*own, *words])
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:
         return [*super().collect_usage_pieces(ctx), "[-- COMMAND...]"]
@@ -176,7 +201,10 @@ def submit_job(
     """
     with connected(state, patience=600.0 if wait else 30.0) as client:
         command = context.meta["command"]
-        request = read_job(file, flags, wrap=wrap, command=command, local=client.connection.local)
+        typed = context.meta["typed"]
+        request = read_job(
+            file, flags, wrap=wrap, command=command, local=client.connection.local, typed=typed
+        )
         with told_with_lines(request):
             handle = client.submit(request, key=key)
         for text in handle.notes:
@@ -218,11 +246,14 @@ def read_job(
     wrap: str | None = None,
     command: list[str] | None = None,
     local: bool,
+    typed: Typed | None = None,
 ) -> dict[str, Any]:
     """The request: the job file, overridden by flags, with the working directory and PATH of the user."""
     from dovetail.client.client import placed_here
-    from dovetail.client.jobfile import JobFile, from_flags, merged, read_jobfile
+    from dovetail.client.jobfile import from_flags, merged, read_jobfile
+    from dovetail.client.sbatch import typed_options
 
+    typed = typed or Typed()
     if sum(given is not None for given in (file, wrap, command)) != 1:
         raise InputError("give exactly one of: a job file, - for standard input, or a command after --")
     if wrap is not None and not wrap.strip():
@@ -230,18 +261,45 @@ def read_job(
     plain = {name: value for name, value in flags.items() if name not in BESIDES}
     overrides = merged(from_flags(**plain, command=command, local=local), _besides(flags))
     if file is not None:
-        request: dict[str, Any] = read_jobfile(_standard_input() if file == "-" else file, overrides)
-        if isinstance(request, JobFile):
-            for left_out in request.ignored:
-                where = f"line {left_out.line}: " if left_out.line else ""
-                note(plainly(f"{request.file}: {where}{left_out.what} is ignored: {left_out.why}"))
+        source = _standard_input() if file == "-" else file
+        if is_script_file(file):
+            given, _ = typed_options(typed.slurm, "submit")
+            request: dict[str, Any] = read_jobfile(source, overrides, given=given, arguments=typed.arguments)
+        else:
+            request = read_jobfile(source, merged(_in_slurms_words(typed.slurm), overrides))
+        note_ignored(request)
     else:
+        overrides = merged(_in_slurms_words(typed.slurm), overrides)
         request = overrides if wrap is None else merged({"run": wrap, "name": "wrap"}, overrides)
     if not local:
         return request
     request = placed_here(request)
     _check_outputs(request, [word for word in (file, *(command or ())[:2]) if word])
     return request
+
+
+def _in_slurms_words(words: Sequence[str]) -> dict[str, Any]:
+    """Slurm's options for a job that is no script."""
+    from dovetail.client.sbatch import read_script, typed_options
+
+    if not words:
+        return {}
+    given, _ = typed_options(words, "submit")
+    found = read_script("#!/bin/bash\n", "submit", given=given)
+    note_ignored(found)
+    kept = ("nodes", "resources", "retry", "priority", "signal_before", "env")
+    return {key: found[key] for key in kept if key in found}
+
+
+def note_ignored(request: Mapping[str, Any]) -> None:
+    """Name the parts of a job file that have no effect."""
+    from dovetail.client.jobfile import JobFile
+
+    if not isinstance(request, JobFile):
+        return
+    for left_out in request.ignored:
+        where = f"line {left_out.line}: " if left_out.line else ""
+        note(plainly(f"{request.file}: {where}{left_out.what} is ignored: {left_out.why}"))
 
 
 def _check_outputs(request: Mapping[str, Any], reads: Sequence[str]) -> None:

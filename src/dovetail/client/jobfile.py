@@ -9,7 +9,7 @@ unit is refused.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,18 +19,31 @@ from dovetail.client.job_request import JobFile as JobFile
 from dovetail.client.job_request import JobFileError as JobFileError
 from dovetail.client.job_request import merged as merged
 from dovetail.client.jobyaml import read_yaml
-from dovetail.client.sbatch import read_script
+from dovetail.client.sbatch import Option, read_script
 
 MAX_BYTES = 1_000_000
 
 
-def read_jobfile(source: str | Path, overrides: Mapping[str, Any] | None = None) -> JobFile:
+def read_jobfile(
+    source: str | Path,
+    overrides: Mapping[str, Any] | None = None,
+    *,
+    given: Sequence[Option] = (),
+    arguments: Sequence[str] = (),
+) -> JobFile:
     """The request in a file, overridden by flags. `source` is a path, or text of more than one line.
 
+    `given` are Slurm's options and `arguments` the words that a script gets; only scripts take them.
     `.ignored` lists the parts that have no effect.
     """
     text, file = _text_of(source)
-    found = read_script(text, file) if is_script(text, file) else read_yaml(text, file)
+    if is_script(text, file):
+        found = read_script(text, file, given=given, arguments=arguments)
+    elif given or arguments:
+        word = given[0].written if given else arguments[0]
+        raise JobFileError(file, None, f"it is no script, so it takes no {word}; leave that out")
+    else:
+        found = read_yaml(text, file)
     if overrides:
         whole = merged(found, overrides)
         found.clear()

@@ -16,7 +16,7 @@ from __future__ import annotations
 import os
 import re
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
@@ -36,6 +36,7 @@ _ALONE = frozenset({
     "hold", "requeue", "no-requeue", "nice", "exclusive", "oversubscribe", "no-kill", "quiet", "verbose",
     "wait", "overcommit", "parsable", "test-only", "spread-job", "use-min-nodes", "contiguous", "reboot",
     "get-user-env", "ignore-pbs", "propagate", "disable-stdout-job-summary", "kill-on-invalid-dep",
+    "pty", "overlap", "exact", "unbuffered", "label",
 })  # fmt: skip
 
 _READ = frozenset({
@@ -70,6 +71,15 @@ _WHY = {
     "switches": "nodes near each other are preferred anyway",
     "kill-on-invalid-dep": "a job is cancelled in any case when its dependency can no longer be met",
 }
+# Options that say the same in other words: one on the command line overrides all of them in the script.
+_FAMILIES = (
+    {"gpus", "gpus-per-node", "gpus-per-task", "gres"},
+    {"mem", "mem-per-cpu", "mem-per-gpu"},
+    {"account", "partition", "qos"},
+    {"ntasks", "ntasks-per-node"},
+    {"cpus-per-task", "cpus-per-gpu"},
+    {"requeue", "no-requeue"},
+)
 _SHELLS = ("sh", "bash", "dash", "zsh", "ksh")
 _USES_SRUN = re.compile(
     r"^[ \t]*(?:[A-Za-z_][A-Za-z0-9_]*=\S*[ \t]+|time[ \t]+|if[ \t]+|&&[ \t]*)*srun(?:[ \t\\]|$)", re.M
@@ -92,7 +102,7 @@ class Option(NamedTuple):
 
     name: str
     value: str
-    line: int
+    line: int | None  # None: it was typed on the command line
     written: str
 
 
@@ -109,7 +119,23 @@ def options_of(text: str, file: str) -> Iterator[Option]:
             return
 
 
-def _options(words: list[str], line: int, file: str) -> Iterator[Option]:
+def typed_options(
+    words: Sequence[str], command: str, own: Collection[str] = ()
+) -> tuple[list[Option], list[str]]:
+    """The options of a command line of Slurm, and what follows them; `own` are those of the command."""
+    at = 0
+    while at < len(words) and words[at].startswith("-") and words[at] not in ("-", "--"):
+        word = words[at]
+        name = word[2:].partition("=")[0] if word.startswith("--") else _SHORT.get(word[1], word[1])
+        if name not in _READ | _WHY.keys() | _ALONE | set(own):
+            raise JobFileError(command, None, f"{word.partition('=')[0]} is not an option that is known here")
+        attached = "=" in word if word.startswith("--") else len(word) > 2
+        at += 1 if attached or name in _ALONE else 2
+    options = list(_options(list(words[:at]), None, command))
+    return options, list(words[at + 1 :] if words[at : at + 1] == ["--"] else words[at:])
+
+
+def _options(words: list[str], line: int | None, file: str) -> Iterator[Option]:
     left = iter(words)
     for word in left:
         if word.startswith("--"):
@@ -128,28 +154,45 @@ def _options(words: list[str], line: int, file: str) -> Iterator[Option]:
         yield Option(name, value, line, written)
 
 
+def _same(name: str) -> set[str]:
+    return next((family for family in _FAMILIES if name in family), {name})
+
+
 def read_script(
-    text: str, file: str = "<text>", environ: Mapping[str, str] | None = None, now: datetime | None = None
+    text: str,
+    file: str = "<text>",
+    environ: Mapping[str, str] | None = None,
+    now: datetime | None = None,
+    *,
+    given: Sequence[Option] = (),
+    arguments: Sequence[str] = (),
 ) -> JobFile:
-    """The request of a script; its command is the script itself."""
-    script = _Script(text, file, os.environ if environ is None else environ, now or datetime.now())
-    return script.request()
+    """The request of a script; its command is the script itself.
+
+    Options that were `given` on a command line override those of the script, and `arguments` are its own.
+    """
+    script = _Script(text, file, os.environ if environ is None else environ, now or datetime.now(), given)
+    return script.request(arguments)
 
 
 class _Script:
     """One script being translated: its options by name, the last of each, and those that are ignored."""
 
-    def __init__(self, text: str, file: str, environ: Mapping[str, str], now: datetime) -> None:
+    def __init__(
+        self, text: str, file: str, environ: Mapping[str, str], now: datetime, given: Sequence[Option] = ()
+    ) -> None:
         self.text, self.file, self.environ, self.now = text, file, environ, now
         self.found = JobFile({}, file, kind="sbatch")
         self.options: dict[str, Option] = {}
-        for option in options_of(text, file):
+        said = {same for option in given for same in _same(option.name)}
+        written = [option for option in options_of(text, file) if option.name not in said]
+        for option in (*written, *given):
             if option.name in _READ:
                 self.options[option.name] = option
             else:
                 self._ignore(option, _WHY.get(option.name, "it has no counterpart here"))
 
-    def request(self) -> JobFile:
+    def request(self, arguments: Sequence[str] = ()) -> JobFile:
         for name in ("job-name", "output", "error", "comment", "array", "dependency"):
             if option := self.options.get(name):
                 self._put(name.removeprefix("job-"), option.value, option)
@@ -160,7 +203,7 @@ class _Script:
         if "output" not in self.found:
             self.found["output"] = "slurm-%A_%a.out" if "array" in self.found else "slurm-%j.out"
         self.found["slurm_env"] = True
-        self.found["run"] = self._run()
+        self.found["run"] = self._run(arguments)
         return self.found
 
     # -- parts
@@ -213,7 +256,8 @@ class _Script:
             self.options[n] for n in ("gres", "gpus-per-node", "gpus-per-task", "gpus") if n in self.options
         ]
         if named:
-            self.found.lines["/resources"] = self.found.lines["/resources/accelerators"] = named[0].line
+            self._told_in("/resources", named[0])
+            self._told_in("/resources/accelerators", named[0])
         if (option := self.options.get("ntasks-per-node") or self.options.get("ntasks")) and per_node > 1:
             if per_node != gpus:
                 self._ignore(
@@ -235,7 +279,7 @@ class _Script:
             raise self._wrong(option, "write -N 2")
         if match[2] and match[1] != match[2]:
             self._ignore(option, f"a range of nodes is not supported yet; {match[1]} are used")
-        self.found.lines["/nodes"] = option.line
+        self._told_in("/nodes", option)
         return int(match[1])
 
     def _gpus(self, nodes: int, tasks_per_node: int) -> tuple[str, int]:
@@ -275,7 +319,7 @@ class _Script:
                 if match is None:
                     raise self._wrong(option, "write 32G")
                 if int(match[1]) * times:
-                    self.found.lines["/resources/memory"] = option.line
+                    self._told_in("/resources/memory", option)
                     return f"{int(match[1]) * times}{match[2] or 'M'}"
                 self._ignore(option, "a job without --mem has no memory limit")
         return ""
@@ -313,18 +357,28 @@ class _Script:
                 self._ignore(option._replace(value=name), f"{name} is not set here")
         return env
 
-    def _run(self) -> str:
+    def _run(self, arguments: Sequence[str]) -> str:
         first, newline, rest = self.text.partition("\n")
         shell = not first.startswith("#!") or any(re.search(rf"\b{name}\b", first) for name in _SHELLS)
-        if not shell or _USES_SRUN.search(self.text) is None:
+        if arguments and not shell:
+            problem = f"only a shell script takes arguments, and it begins with {first[:60]}; leave them out"
+            raise JobFileError(self.file, 1, problem)
+        added = [_SRUN] if shell and _USES_SRUN.search(self.text) else []
+        added += [f"set -- {shlex.join(arguments)}"] if arguments else []
+        if not added:
             return self.text
-        return f"{first}\n{_SRUN}\n{rest}" if first.startswith("#!") else f"{_SRUN}\n{first}{newline}{rest}"
+        text = "\n".join(added)
+        return f"{first}\n{text}\n{rest}" if first.startswith("#!") else f"{text}\n{first}{newline}{rest}"
 
     # -- help
 
     def _put(self, key: str, value: object, option: Option) -> None:
         self.found[key] = value
-        self.found.lines[f"/{key}"] = option.line
+        self._told_in(f"/{key}", option)
+
+    def _told_in(self, pointer: str, option: Option) -> None:
+        if option.line is not None:
+            self.found.lines[pointer] = option.line
 
     def _ignore(self, option: Option, why: str) -> None:
         self.found.ignored.append(Ignored(f"{option.written} {option.value}".strip(), why, option.line))
