@@ -150,7 +150,7 @@ class ChaosStore(Store):
         super().__init__(url)
         self._written: dict[Task | None, Batch] = {}  # by the thread that writes it
 
-    def migrate(self, version: int = LATEST) -> None:
+    def migrate(self, version: int = LATEST, *, told: Callable[[int, int], None] | None = None) -> None:
         """The tables are there."""
 
     @contextmanager
