@@ -330,9 +330,11 @@ def test_why_begins_with_the_sentence(dove: Dove, plane: Any) -> None:
         "sentence": "It needs 8 A100; 4 are free.",
         "holders": [
             {"job": "m8x0aa", "tenant": "research", "gpus": 4, "ends_at": "2099-01-01T00:00:00Z"},
-            {"job": None, "tenant": None, "gpus": 2, "ends_at": None},
+            {"job": None, "tenant": None, "gpus": 2, "ends_at": None, "jobs": 7},
+            {"job": None, "tenant": None, "gpus": 2, "ends_at": None, "hidden": True},
         ],
         "remedy": "ask for 4",
+        "assumed": "no estimate given: assumed 1 h",
         "starts_at": {"low": None, "likely": "2099-01-01T00:00:00Z", "high": None},
         "ahead": {"own": 2, "others": True},
     }
@@ -340,7 +342,9 @@ def test_why_begins_with_the_sentence(dove: Dove, plane: Any) -> None:
     lines = dove("why job/k3v9q2").stdout.splitlines()
     assert lines[0] == "It needs 8 A100; 4 are free."
     assert lines[1].startswith("it will start about ")
-    assert lines[2] == "ahead of it: 2 jobs of yours and jobs of other users"
+    assert lines[2] == "no estimate given: assumed 1 h"
+    assert lines[3] == "ahead of it: 2 jobs of yours and jobs of other users"
+    assert "7 more jobs" in "\n".join(lines)
     assert "a job of another tenant" in "\n".join(lines)
     assert lines[-1] == "to start sooner:  ask for 4"
     assert json.loads(dove("why k3v9q2 --json").stdout) == answer

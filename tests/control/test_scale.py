@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from dovetail.control import commands, questions, submission
+from dovetail.control.api.jobs import holder_rows
 from dovetail.control.clock import iso
 from dovetail.control.cursors import MOST_ROWS, Page
 from dovetail.control.election import FileElection
@@ -21,6 +22,7 @@ from dovetail.control.plane_settings import Settings
 from dovetail.control.request import parse_request
 from dovetail.control.store import Store, url_of
 from dovetail.control.tokens import Caller
+from dovetail.control.why import MOST_NAMED
 from dovetail.engines.contract import AttemptEnd, Launch, StartStopEngine
 from dovetail.model.cluster import parse_cluster
 
@@ -162,11 +164,13 @@ def test_every_page_of_many_jobs_is_small(plane: Plane) -> None:
 
 def test_why_of_one_among_thousands_names_a_few(plane: Plane) -> None:
     arrays = filled(plane)
-    found = questions.why(plane, f"{arrays[-1]}_{MEMBERS - 1}")
+    found = questions.why(plane, f"{arrays[-1]}_{MEMBERS - 1}", ANN)
     assert found.state == "pending"
     assert found.reason in ("Priority", "Resources", "AssocGrpGRES")
     assert found.ahead > 1_000
-    assert len(found.holders) <= 20
+    rows = holder_rows(ANN, found.holders)
+    assert len(rows) <= MOST_NAMED + 1
+    assert sum(row["jobs"] for row in rows) == len(found.holders) == 64, "the others are counted"
 
 
 def test_of_jobs_that_are_over_nothing_is_kept_in_memory(plane: Plane) -> None:

@@ -79,15 +79,21 @@ def test_more_than_a_tenant_may_ever_hold_is_refused(live: api.Live) -> None:
 
 
 def test_when_a_quota_shrinks_why_says_so(live: api.Live) -> None:
-    live.submit("bob", nodes=2, resources={"gpus": 4})
+    bobs = live.submit("bob", nodes=2, resources={"gpus": 4})
     job = live.submit("ann", resources={"gpus": 4})
     assert live.ask("PUT", "tenants/red", "admin", {"quota": 2}).status == 200
     found = live.get(f"jobs/{job}/why", "ann")
     assert found["sentence"] == "Tenant red may hold 2 GPUs at most; it asks for 4."
     assert (found["reason"], found["starts_at"], found["holders"]) == ("AssocGrpGRES", None, [])
-    assert "dovetail tenant set red" in found["remedy"]
+    assert found["remedies"] == [], "no GPU is free: another quota alone would not let it start"
+    live.engine.end(bobs)
+    live.until(bobs, "completed")
+    found = live.get(f"jobs/{job}/why", "ann")
+    told = [(one["kind"], one["by"], one["quota"], one["ask"]) for one in found["remedies"]]
+    assert told == [("resubmit", "user", None, {"resources": {"gpus": 2}}), ("tenant", "admin", 4, None)]
+    assert "dovetail tenant set red --quota 4" in found["remedy"]
     assert live.ask("PUT", "tenants/red", "admin", {"quota": 4}).status == 200
-    assert "at most" not in live.get(f"jobs/{job}/why", "ann")["sentence"]
+    live.until(job, "running")
 
 
 def alone(policy: str, gpus: int, milli: int = 1_000, **tenant: Any) -> int | None:
@@ -132,14 +138,21 @@ def test_why_and_plan_name_the_node_that_is_drained(live: api.Live) -> None:
     assert live.ask("POST", "nodes/n1/drain", "admin", {"reason": "a fan"}).status == 200
     first = live.submit("ann", resources={"gpus": 4})
     live.until(first, "running")
+    back = "an administrator can bring n1 back:  dovetail resume n1"
+    asks = {"run": "true", "resources": {"gpus": 4}}
+    plan = live.ask("POST", "plan", "ann", asks).json
+    assert plan["fits"] is True
+    assumed = "no estimate given: assumed 1 h"
+    assert plan["notes"] == [assumed, "4 GPUs of n1 are out of use: drained (a fan).", back]
+    plan = live.ask("POST", "plan", "ann", {**asks, "expected": "10m"}).json
+    assert assumed not in plan["notes"]
     job = live.submit("ann", resources={"gpus": 4})
+    assert back not in live.ask("POST", "plan", "ann", asks).json["notes"], "the job that waits takes it"
     found = live.get(f"jobs/{job}/why", "ann")
     assert "4 GPUs of n1 are out of use: drained (a fan)." in found["sentence"]
-    assert found["remedy"] == "an administrator can bring n1 back:  dovetail resume n1"
+    assert [one["kind"] for one in found["remedies"]] == ["priority", "resume", "cancel", "wait"]
+    assert back in found["remedy"]
     assert found["starts_at"]["likely"] is not None, "when the first has ended"
-    plan = live.ask("POST", "plan", "ann", {"run": "true", "resources": {"gpus": 4}}).json
-    assert plan["fits"] is True
-    assert plan["notes"] == ["4 GPUs of n1 are out of use: drained (a fan).", found["remedy"]]
     assert live.ask("POST", "nodes/n1/resume", "admin").status == 200
     assert live.until(job, "running")
 
@@ -159,17 +172,16 @@ def test_what_only_the_drained_node_could_hold_has_no_start_to_forecast(live: ap
     assert "out of use" in plan["detail"]
 
 
-def test_a_drained_node_that_would_not_help_is_no_remedy() -> None:
+def test_a_drained_node_of_another_type_is_not_told() -> None:
     core = Core(parse_cluster("1x4:A100,2x4:V100,1x4:A100"), POLICIES.make("fifo"))
     for name in ("n1", "n2", "n3"):
         core.handle(1, [(1, DRAINED, name, 0, "old")])
     found = out_of_use(core, Shape(1, 4, types=("A100",)))
     assert found is not None
-    assert (found.nodes, found.helps, found.needed) == (("n3",), (), False)
-    assert found.remedy("its devices are free") == "its devices are free"
+    assert (found.nodes, found.needed) == (("n3",), False)
     one = out_of_use(core, Shape(2, 4, types=("V100",)))
     assert one is not None
-    assert (one.helps, one.needed) == (("n1", "n2"), True)
+    assert (one.nodes, one.needed) == (("n1", "n2"), True)
     assert out_of_use(Core(parse_cluster("1x4"), POLICIES.make("fifo")), Shape(1, 4)) is None
 
 

@@ -168,13 +168,61 @@ export interface JobAttempt {
   preempted_by: Preemptor[];
 }
 
-/** A job on devices that a waiting job could use. */
+/** A resource of which a job needs more than is free. */
+export interface Short {
+  resource: "gpus" | "cpus" | "memory";
+  /** For each task: GPUs, cores or bytes. */
+  asked: number;
+  /** On all nodes that the job could use. */
+  free: number;
+  /** On one of them. */
+  most: number;
+  /** That one. */
+  node: string;
+}
+
+/** A job that holds what a waiting job is short of. */
 export interface Holder {
-  /** null: jobs of other tenants, taken together. */
+  /** null: jobs that are not listed, taken together. */
   job: string | null;
   tenant: string | null;
+  /** How many jobs this row stands for. */
+  jobs: number;
+  /** Whether these are jobs of tenants that this token does not see. */
+  hidden: boolean;
   gpus: number;
+  cpus: number;
+  /** Bytes. */
+  memory: number;
   ends_at: string | null;
+  /** What its end rests on. */
+  estimate: "given" | "limit" | "history" | "assumed" | null;
+}
+
+/** Something that lets the job start. The plane has tried it on a copy of its state. */
+export interface Remedy {
+  kind: "release" | "resubmit" | "cancel" | "priority" | "resume" | "tenant" | "wait";
+  /** The same in words. */
+  text: string;
+  by: "user" | "admin";
+  /** resubmit: cancel the job, then submit its request with these keys in place of its own. */
+  ask: Record<string, unknown> | null;
+  /** cancel: these jobs. */
+  jobs: string[];
+  /** resume: these nodes. */
+  nodes: string[];
+  /** tenant: which. */
+  tenant: string | null;
+  /** tenant: its quota. */
+  quota: number | null;
+  /** tenant: its limit. */
+  limit: number | null;
+  /** priority: of the job. */
+  priority: number | null;
+  /** wait: until then, if the jobs that run end as estimated. */
+  at: string | null;
+  /** How many running jobs are preempted for it. */
+  preempts: number;
 }
 
 /** Jobs that the policy considers before this one. */
@@ -191,8 +239,23 @@ export interface Why {
   state: "pending" | "held" | "running" | "stopping" | "completed" | "failed" | "cancelled" | "timeout" | "node-failed" | "out-of-memory" | "refused";
   reason: string;
   sentence: string;
+  /** The resources that are short. */
+  short: Short[];
+  /** The rule of the policy that holds it back, if one does. */
+  rule: string;
+  /** The job that it must not delay, if this token may see it. */
+  behind: string | null;
+  /** The jobs that hold what is short, the first to end first. */
   holders: Holder[];
+  /** The remedies in words, but for waiting. */
   remedy: string;
+  /** What lets it start. Each was tried. */
+  remedies: Remedy[];
+  /** What the times rest on, where users gave no estimate. */
+  assumed: string;
+  /** How long it is expected to run, in seconds. */
+  estimate: number | null;
+  estimate_source: "given" | "limit" | "history" | "assumed" | null;
   starts_at: Span | null;
   /** When it is expected to end, whether it waits or runs. */
   ends_at: Span | null;

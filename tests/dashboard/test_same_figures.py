@@ -483,3 +483,36 @@ def test_one_report(plane: Plane, open_page: Any, typed: Any, job: str, array: s
     ):
         stat = stats.locator(f".stat:has(.stat-label:text-is('{label}')) .stat-value")
         is_number(stat.inner_text(), value)
+
+
+def test_one_answer_to_why(plane: Plane, open_page: Any, typed: Any) -> None:
+    """A job without an estimate waits for CPUs, and one job holds them."""
+    cpus = plane.client.nodes()[0].cpus
+    asks = {"run": "sleep 3600", "resources": {"gpus": 1, "cpus": cpus}}
+    holder = plane.client.submit({**asks, "nodes": 2, "expected": "100d"}).id
+    plane.until(lambda: plane.client.job_info(holder).state == "running")
+    waiting = plane.client.submit(asks).id
+    page = open_page(plane.admin, f"#/jobs/{waiting}")
+    lines = typed(f"why {waiting}").splitlines()
+    told = plane.client.why(waiting)
+    sooner = [one.text for one in told.remedies if one.kind != "wait"]
+    assert [one.resource for one in told.short] == ["cpus"]
+    assert sooner
+    assert told.sentence.startswith("It asks for ")
+    assert "CPU" in told.sentence
+
+    assert lines[0] == told.sentence
+    assert told.assumed in lines
+    assert [
+        line.partition(":  ")[2] for line in lines if line.startswith(("to start sooner:", "or:"))
+    ] == sooner
+    (row,) = table("\n".join(lines))
+    assert (row["holder"], row["CPUs"]) == (holder, f"{2 * cpus:g}")
+
+    why = page.locator("[data-test=why]")
+    expect(why).to_contain_text(told.sentence)
+    expect(why.locator("[data-test=assumed]")).to_have_text(told.assumed, ignore_case=True)
+    expect(why.locator("[data-test=remedy]")).to_have_text(sooner, ignore_case=True)
+    expect(why.locator("[data-test=holder]")).to_contain_text(f"{2 * cpus:g} CPUs")
+    plane.client.cancel(waiting, holder)
+    plane.until(lambda: plane.client.job_info(holder).done)

@@ -6,6 +6,7 @@ import pytest
 
 from dovetail.core.core import Core, Step
 from dovetail.model.action import Start
+from dovetail.model.job import Checkpoint, Traits
 from dovetail.policies.registry import POLICIES
 from dovetail.sim.forward import forward
 from dovetail.sim.run import run
@@ -46,3 +47,24 @@ def test_it_takes_estimates_for_true() -> None:
     run(jobs, cluster(nodes=1, gpus=4), POLICIES.make("fifo"), on_step=keep)
     starts = {a.job: step.now for step in forward(forks[0]) for a in step.actions if isinstance(a, Start)}
     assert starts == {"waits": 3_600_000_000}
+
+
+def test_a_job_that_saves_nothing_begins_anew_after_a_preemption() -> None:
+    """Work that was done before the fork is lost too: `low` needs its full hour again."""
+    forks: list[Core] = []
+    low = job("low", gpus=4, hours=1, traits=Traits(checkpoint=Checkpoint(on_stop=False)))
+    high = job("high", gpus=4, hours=1, priority=9, at=1_200)
+    jobs = [low, job("other", gpus=4, hours=1, at=60), job("tick", gpus=1, hours=1, at=600)]
+
+    def keep(core: Core, step: Step) -> None:
+        if step.now == 600_000_000:
+            forks.append(core.fork())
+
+    run(jobs, cluster(nodes=1, gpus=4), POLICIES.make("priority"), on_step=keep)
+    starts = [
+        (action.job, step.now // 1_000_000)
+        for step in forward(forks[0], [high])
+        for action in step.actions
+        if isinstance(action, Start)
+    ]
+    assert starts[:3] == [("high", 1_200), ("low", 4_800), ("other", 8_400)]

@@ -36,14 +36,17 @@ def why(
         say(plainly(waiting(client, found) or f"{found.job} is {found.state}"))
     if when := expected(found.starts):
         say(f"it will start {when}" if when != "now" else "it will start now")
+    if found.assumed:
+        say(plainly(found.assumed))
     if ahead := _ahead(found.ahead):
         say(ahead)
     if found.holders:
         say()
-        print_table(found.holders, HOLDERS)
-    if found.remedy:
-        say()
-        say(f"to start sooner:  {plainly(found.remedy)}")
+        print_table(found.holders, _columns(found))
+    for number, text in enumerate(_sooner(found)):
+        if not number:
+            say()
+        say(f"{'or' if number else 'to start sooner'}:  {plainly(text)}")
 
 
 def waiting(client: Client, found: Why) -> str:
@@ -52,6 +55,13 @@ def waiting(client: Client, found: Why) -> str:
         return found.sentence
     at = found.raw.get("begin_at") or client.job_info(found.job).raw.get("begin_at")
     return f"{found.sentence.rstrip('.')}: it is {clock(at)} ({ago(at)})." if at else found.sentence
+
+
+def _sooner(found: Why) -> list[str]:
+    """What lets it start sooner than waiting does."""
+    if not found.remedies:
+        return [found.remedy] if found.remedy else []
+    return [one.text for one in found.remedies if one.kind != "wait"]
 
 
 def _ahead(ahead: Mapping[str, Any]) -> str:
@@ -72,9 +82,26 @@ def _ends(holder: Mapping[str, Any]) -> str:
     return f"{clock(at)} ({ago(at)})" if at else "not known"
 
 
-HOLDERS = (
-    Column("holder", lambda holder: str(holder.get("job") or "a job of another tenant")),
-    Column("tenant", lambda holder: str(holder.get("tenant") or "-")),
-    Column("GPUs", lambda holder: f"{holder.get('gpus') or 0:g}", left=False),
-    Column("ends by", _ends),
-)
+def _name(holder: Mapping[str, Any]) -> str:
+    if job := holder.get("job"):
+        return str(job)
+    many = int(holder.get("jobs") or 1)
+    if not holder.get("hidden"):
+        return count(many, "more job")
+    return "a job of another tenant" if many == 1 else f"{many} jobs of other tenants"
+
+
+def _columns(found: Why) -> tuple[Column, ...]:
+    """The holders, with the resources that are short."""
+    short = {one.resource for one in found.short} or {"gpus"}
+    columns = [
+        Column("holder", _name),
+        Column("tenant", lambda holder: str(holder.get("tenant") or "-")),
+    ]
+    if "gpus" in short:
+        columns.append(Column("GPUs", lambda holder: f"{holder.get('gpus') or 0:g}", left=False))
+    if "cpus" in short:
+        columns.append(Column("CPUs", lambda holder: f"{holder.get('cpus') or 0:g}", left=False))
+    if "memory" in short:
+        columns.append(Column("GiB", lambda holder: f"{(holder.get('memory') or 0) / 2**30:.4g}", left=False))
+    return (*columns, Column("ends by", _ends))

@@ -238,14 +238,57 @@ class JobAttempt(Document):
     preempted_by: Annotated[Sequence[Preemptor], "The jobs that it made way for, as far as is known."] = ()
 
 
+EstimateSource = Literal["given", "limit", "history", "assumed"]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Holder(Document):
-    """A job on devices that a waiting job could use."""
+    """A job that holds what a waiting job is short of."""
 
-    job: Annotated[str | None, "null: jobs of other tenants, taken together."] = None
+    job: Annotated[str | None, "null: jobs that are not listed, taken together."] = None
     tenant: str | None = None
+    jobs: Annotated[int, "How many jobs this row stands for."] = 1
+    hidden: Annotated[bool, "Whether these are jobs of tenants that this token does not see."] = False
     gpus: float = 0.0
+    cpus: float = 0.0
+    memory: Annotated[int, "Bytes."] = 0
     ends_at: datetime | None = None
+    estimate: Annotated[EstimateSource | None, "What its end rests on."] = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Short(Document):
+    """A resource of which a job needs more than is free."""
+
+    resource: Literal["gpus", "cpus", "memory"] = "gpus"
+    asked: Annotated[float, "For each task: GPUs, cores or bytes."] = 0.0
+    free: Annotated[float, "On all nodes that the job could use."] = 0.0
+    most: Annotated[float, "On one of them."] = 0.0
+    node: Annotated[str, "That one."] = ""
+
+
+RemedyKind = Literal["release", "resubmit", "cancel", "priority", "resume", "tenant", "wait"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Remedy(Document):
+    """Something that lets the job start. The plane has tried it on a copy of its state."""
+
+    kind: RemedyKind = "wait"
+    text: Annotated[str, "The same in words."] = ""
+    by: Literal["user", "admin"] = "user"
+    ask: Annotated[
+        Mapping[str, Any] | None,
+        "resubmit: cancel the job, then submit its request with these keys in place of its own.",
+    ] = None
+    jobs: Annotated[Sequence[str], "cancel: these jobs."] = ()
+    nodes: Annotated[Sequence[str], "resume: these nodes."] = ()
+    tenant: Annotated[str | None, "tenant: which."] = None
+    quota: Annotated[int | None, "tenant: its quota."] = None
+    limit: Annotated[int | None, "tenant: its limit."] = None
+    priority: Annotated[int | None, "priority: of the job."] = None
+    at: Annotated[datetime | None, "wait: until then, if the jobs that run end as estimated."] = None
+    preempts: Annotated[int, "How many running jobs are preempted for it."] = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -264,8 +307,15 @@ class Why(Document):
     state: StateWord = "pending"
     reason: str = ""
     sentence: str = ""
-    holders: Sequence[Holder] = ()
-    remedy: str = ""
+    short: Annotated[Sequence[Short], "The resources that are short."] = ()
+    rule: Annotated[str, "The rule of the policy that holds it back, if one does."] = ""
+    behind: Annotated[str | None, "The job that it must not delay, if this token may see it."] = None
+    holders: Annotated[Sequence[Holder], "The jobs that hold what is short, the first to end first."] = ()
+    remedy: Annotated[str, "The remedies in words, but for waiting."] = ""
+    remedies: Annotated[Sequence[Remedy], "What lets it start. Each was tried."] = ()
+    assumed: Annotated[str, "What the times rest on, where users gave no estimate."] = ""
+    estimate: Annotated[float | None, "How long it is expected to run, in seconds."] = None
+    estimate_source: EstimateSource | None = None
     starts_at: Span | None = None
     ends_at: Annotated[Span | None, "When it is expected to end, whether it waits or runs."] = None
     begin_at: Annotated[

@@ -14,7 +14,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple
+from typing import NamedTuple, ParamSpec, TypeVar
 
 from dovetail.core.core import Core, Step
 from dovetail.core.record import Record, rebuilt, recorded
@@ -40,6 +40,10 @@ PLAN_GOOD_FOR = 2.0  # real seconds in which the same job gets the same answer, 
 MOST_PLANS = 100  # answers that are kept
 STRETCH = 0.005  # seconds of CPU after which a run looks whether the loop is at work, and
 PAUSE = 0.05  # seconds that it waits for it then, at most
+
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 
 class Window(NamedTuple):
@@ -73,8 +77,11 @@ class Standing(NamedTuple):
     estimator: Estimator
     took: float  # seconds of CPU
 
-    def core(self) -> Core:
-        return rebuilt(Core(self.cluster, self.policy, self.seed, self.estimator), self.record)
+    def core(self, now: int = 0) -> Core:
+        """The core as it is now: its last step may be long ago, and jobs have gone on since."""
+        alarm = self.record.promises.alarm
+        record = replace(self.record, now=max(self.record.now, now if alarm is None else min(now, alarm)))
+        return rebuilt(Core(self.cluster, self.policy, self.seed, self.estimator), record)
 
 
 class _Plan(NamedTuple):
@@ -89,9 +96,9 @@ class _Plan(NamedTuple):
 class _Ahead:
     """One run into the future, as far as it was needed so far."""
 
-    def __init__(self, standing: Standing) -> None:
+    def __init__(self, standing: Standing, now: int) -> None:
         began = time.thread_time()
-        core = standing.core()
+        core = standing.core(now)
         self.began = self.now = core.now
         runs = {name for name, job in core.running.items() if job.awaiting is None}
         self.known = core.jobs.keys() - runs  # a preempted job counts as waiting
@@ -173,10 +180,13 @@ class Forecasts:
     def core_for(self, core: Core, job: str = "") -> Standing | None:
         """What to run forward, if a new forecast is due."""
         ahead = self._ahead
-        if ahead is not None and (core.number == self._number or self._fresh(ahead, job)):
+        if ahead is not None and (self._unchanged(core.number, LONGEST) or self._fresh(ahead, job)):
             return None
         self._made, self._number = time.monotonic(), core.number
         return self.standing(core, longest=0.0)
+
+    def _unchanged(self, number: int, longest: float) -> bool:
+        return number == self._number and time.monotonic() - self._made < longest
 
     def _fresh(self, ahead: _Ahead, job: str) -> bool:
         """Whether the last run is recent enough; a slow run is kept longer, unless the job is new to it."""
@@ -187,11 +197,11 @@ class Forecasts:
 
     # -- on any thread
 
-    def starts_at(self, standing: Standing | None, job: str) -> Window | None:
+    def starts_at(self, standing: Standing | None, job: str, now: int = 0) -> Window | None:
         with self._lock:
             self._pause_at = time.thread_time() + STRETCH
             if standing is not None:
-                self._ahead = _Ahead(standing)
+                self._ahead = _Ahead(standing, now)
                 self._said = {name: at for name, at in self._said.items() if name in self._ahead.known}
             ahead = self._ahead
             if ahead is None:
@@ -203,6 +213,15 @@ class Forecasts:
             return Window(ahead.now, None, None)
         self._said[job] = likely
         return _window(ahead.began, likely)
+
+    def is_current(self, number: int) -> bool:
+        """Whether the last forecast was made just now, after this step."""
+        return self._unchanged(number, GOOD_FOR)
+
+    def alone(self, work: Callable[P, T], *args: P.args, **named: P.kwargs) -> T:
+        """Do other work on a copy of the core: one caller at a time, like the forecasts."""
+        with self._lock:
+            return work(*args, **named)
 
     def error(self, job: str, started_at: int) -> float | None:
         """By how many seconds the last forecast of its start was wrong."""
@@ -219,7 +238,7 @@ class Forecasts:
             for plan in self._plans:
                 if plan.standing is standing and plan.job == asked:
                     return replace(plan.found)
-            found = self._found(standing.core(), job, now)
+            found = self._found(standing.core(now), job, now)
             self._plans.append(_Plan(standing, asked, time.monotonic(), found))
             return replace(found)
 

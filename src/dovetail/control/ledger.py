@@ -15,6 +15,7 @@ from dovetail.control import preemptions
 from dovetail.control.job_index import DEPENDENCY, NEVER, NO_ROOM, Asked, JobIndex
 from dovetail.control.records import AttemptRecord, Placement, Record
 from dovetail.control.request import Retry
+from dovetail.control.run_times import RunTimes, kind_of, with_estimate
 from dovetail.control.states import REQUEUE_ME, State, verdict
 from dovetail.control.store import Batch
 from dovetail.core.core import Core, Step
@@ -91,6 +92,7 @@ class Ledger:
         self.forget: list[tuple[str, int]] = []  # ended attempts that the engine need not report again
         self.started: list[Record] = []  # jobs started since statistics were last counted
         self.preempted: list[str] = []  # the reason of each preemption, likewise
+        self.run_times = RunTimes()
         self._later: list[Event] = []  # for the next step
         self._policy_error: PolicyError | None = None
         self._notes: tuple[Core, int, Sequence[Note]] | None = None
@@ -501,6 +503,7 @@ class Ledger:
                 record.state, record.reason, record.held_by = State.HELD, NO_ROOM, "cluster"
             else:
                 job = replace(template, id=record.id, arrived_at=now, priority=record.priority)
+                job = with_estimate(job, self.index.asked[record.request].request, self.run_times)
                 record.state, record.reason = State.PENDING, ""
                 record.wait_begins(now)
                 if record.first_started_at is None:
@@ -539,6 +542,8 @@ class Ledger:
         record.state, record.reason, record.wanted = state, why[:500], ""
         record.ended_at = now if at is None else at
         record.placement = record.placement if record.started_at is not None else None
+        if state is State.COMPLETED:
+            self.run_times.add(kind_of(record), record.held_time)
         self._touch(record)
         self.index.remove(record, was_admitted=admitted)
         self._reconsider(record, now)

@@ -6,25 +6,44 @@ that cost the loop more than a few milliseconds are marked as slow, so that it d
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import NamedTuple
 
 from dovetail.control import preemptions
 from dovetail.control.cluster_state import NodeState, Overview, cluster_overview, node_states
 from dovetail.control.forecast import Forecast, Forecasts, Standing, Window, end_of_waiting
-from dovetail.control.limits import Amounts, Limit, Scope
+from dovetail.control.job_index import ARRAY_LIMIT, BEGIN, DEPENDENCY
+from dovetail.control.ledger import Ledger
+from dovetail.control.limits import Amounts, AskedFor, Limit, Limits, OverLimit, Scope
 from dovetail.control.plane import Plane
 from dovetail.control.plane_state import CoreSnapshot, PlaneState
+from dovetail.control.records import Record
+from dovetail.control.remedies import NEW, Case, Remedy, remedies, resume_for
 from dovetail.control.request import JobRequest
+from dovetail.control.run_times import source_of, told
 from dovetail.control.states import State
 from dovetail.control.submission import checked_job, tenant_of
 from dovetail.control.tenant_shares import ShareState, tenant_shares
 from dovetail.control.tokens import Caller
-from dovetail.control.why import OutOfUse, Why, expected_end, explained, out_of_use, says_how_long
+from dovetail.control.trial import Trial
+from dovetail.control.why import (
+    OutOfUse,
+    Rights,
+    Why,
+    case_of,
+    expected_end,
+    explained,
+    out_of_use,
+    says_how_long,
+)
 from dovetail.core.journal import Header
 from dovetail.core.snapshot import to_json
 from dovetail.model.errors import InputError
 from dovetail.model.job import Job
+
+LONGEST_STALE = 1.0  # seconds that a state which is slow to record serves for remedies
+MOST_PRIORITY = 1_000  # that is proposed: urgent
+WAIT = "wait: it starts then, if the jobs that run end as estimated"
 
 
 class LimitState(NamedTuple):
@@ -35,19 +54,23 @@ class LimitState(NamedTuple):
 
 
 class _Waiting(NamedTuple):
-    """A job of which the answer is known but for when it starts."""
+    """A job of which the answer is known but for when it starts, and what would help."""
 
     answer: Why
     forecasts: Forecasts
-    standing: Standing | None  # None: the last forecast is still good
-    remaining: int | None  # of its run time, if its user told how long it takes
+    ahead: Standing | None  # to look ahead from; None: the last forecast is still good
+    standing: Standing | None  # to try remedies on
+    case: Case | None
+    now: int
+    settled: bool  # no held job enters the queue by itself, so the forecast knows all jobs
+    remaining: int | None  # of its run time, if it is known how long it takes
     time_limit: int | None
 
 
-def why(plane: Plane, job: str, visible: Callable[[str], bool] = lambda tenant: True) -> Why:
+def why(plane: Plane, job: str, caller: Caller) -> Why:
     """What a job waits for, which jobs hold it, what would help, and when the job may start.
 
-    `visible` tells whether jobs of a tenant may be named to the caller.
+    Jobs of tenants that the caller does not see are not named.
     """
 
     def run(state: PlaneState, now: int) -> _Waiting:
@@ -55,25 +78,77 @@ def why(plane: Plane, job: str, visible: Callable[[str], bool] = lambda tenant: 
         record = ledger.index.records.get(job)
         if record is None:
             raise InputError(f"job {job} is over: it waits for nothing; see dovetail describe {job}")
-        answer = explained(ledger, record, now, visible, state.quotas.too_much)
+        answer = explained(ledger, record, now, caller.sees, state.quotas.too_much)
         answer.ends_at = expected_end(ledger, record, now)
-        if named := preemptions.for_which_jobs(record.preempted_by, visible):
+        if named := preemptions.for_which_jobs(record.preempted_by, caller.sees):
             answer.sentence = f"{answer.sentence} It was preempted for {named}."
-            answer.preempted_by = preemptions.told(record.preempted_by, visible)
+            answer.preempted_by = preemptions.told(record.preempted_by, caller.sees)
         active = ledger.core.jobs.get(job)
         known = active is not None and says_how_long(ledger, record)
         remaining = active.remaining_at(now) if known and active is not None else None
         if answer.state == State.PENDING and state.deciding.failure is not None:
             answer.sentence = f"{answer.sentence} ({state.deciding.sentence}.)"
-        standing = None if answer.never else state.forecasts.core_for(ledger.core, job)
-        return _Waiting(answer, state.forecasts, standing, remaining, record.time_limit)
+        ahead = None if answer.never else state.forecasts.core_for(ledger.core, job)
+        case = case_of(ledger, record, now, _rights(state, caller, record))
+        standing = None if case is None else state.forecasts.standing(ledger.core, longest=LONGEST_STALE)
+        return _Waiting(
+            answer,
+            state.forecasts,
+            ahead,
+            standing,
+            case,
+            now,
+            _is_settled(ledger),
+            remaining,
+            record.time_limit,
+        )
 
-    answer, forecasts, standing, remaining, limit = plane.ask(run, slow=True)
+    found = plane.ask(run, slow=True)
+    answer = found.answer
     if answer.state == State.PENDING and not answer.never:
-        answer.starts_at = forecasts.starts_at(standing, job)
-        if answer.starts_at is not None and remaining is not None:
-            answer.ends_at = end_of_waiting(answer.starts_at, remaining, limit)
+        answer.starts_at = found.forecasts.starts_at(found.ahead, job, found.now)
+        if answer.starts_at is not None and found.remaining is not None:
+            answer.ends_at = end_of_waiting(answer.starts_at, found.remaining, found.time_limit)
+    if found.case is not None and found.standing is not None:
+        answer.remedies = found.forecasts.alone(_tried, found.standing, found.now, found.case)
+        likely = answer.starts_at.likely if answer.starts_at is not None else None
+        current = found.forecasts.is_current(found.standing.record.number)
+        if likely is not None and current and found.settled:
+            answer.remedies.append(Remedy(kind="wait", text=WAIT, at=likely))
     return answer
+
+
+def _tried(standing: Standing, now: int, case: Case) -> list[Remedy]:
+    return remedies(Trial(standing, now), case)
+
+
+def _is_settled(ledger: Ledger) -> bool:
+    comes = (BEGIN, DEPENDENCY, ARRAY_LIMIT)
+    return not any(record.state is State.HELD and record.reason in comes for record in ledger.index)
+
+
+def _rights(state: PlaneState, caller: Caller, record: Record) -> Rights:
+    """What the caller may do about a waiting job, by its role and by the limits of now."""
+    limits = Limits({scope: dict(amounts) for scope, amounts in state.limits.rows.items()})
+    count = state.ledger.index.active_of
+    active = {who: count(*who) - 1 for who in (("user", caller.user), ("tenant", record.tenant))}
+
+    def may_submit(request: JobRequest, job: Job) -> bool:
+        """Whether a request in place of this job is within the limits."""
+        wanted = AskedFor(request.priority, job.shape.load, request.time, 1)
+        try:
+            limits.check_job(caller, record.tenant, wanted, lambda *who: active[who])
+        except OverLimit:
+            return False
+        return True
+
+    priority = next(one.most for one in limits.in_force(caller, record.tenant) if one.what == "priority")
+    return Rights(
+        acts=caller.may("user"),
+        owns=lambda other: other.user == caller.user and caller.sees(other.tenant),
+        may_submit=may_submit,
+        most_priority=MOST_PRIORITY if priority is None else min(priority, MOST_PRIORITY),
+    )
 
 
 def ends_at(plane: Plane, job: str) -> Window | None:
@@ -103,19 +178,28 @@ def forecast(plane: Plane, caller: Caller, request: JobRequest) -> Forecast:
     tenant = tenant_of(caller, request)
 
     def run(state: PlaneState, now: int) -> tuple[Forecasts, Standing, Job, OutOfUse | None, str]:
-        job = checked_job(state, caller, tenant, request, "this-job", now)
+        job = checked_job(state, caller, tenant, request, NEW, now)
         core = state.ledger.core
         closed = out_of_use(core, job.shape)
         return state.forecasts, state.forecasts.standing(core), job, closed, state.deciding.sentence
 
     forecasts, standing, job, closed, failure = plane.ask(run, slow=True)
+    now = plane.clock.now()
     notes = [failure] if failure else []
-    notes += [closed.sentence, closed.remedy("")] if closed is not None else []
+    notes += [told(source_of(request, job.estimate), job.estimate)]
+    if closed is not None:
+        back = forecasts.alone(_resumed, standing, now, job)
+        notes += [closed.sentence, "" if back is None else back.text]
+    notes = [note for note in notes if note]
     if closed is not None and closed.needed:
         return Forecast(fits=False, starts_at=None, notes=notes)
-    found = forecasts.of_new(standing, job, plane.clock.now())
-    found.notes = [note for note in notes if note]
+    found = forecasts.of_new(standing, job, now)
+    found.notes = notes
     return found
+
+
+def _resumed(standing: Standing, now: int, job: Job) -> Remedy | None:
+    return resume_for(Trial(standing, now), job)
 
 
 def nodes(plane: Plane) -> list[NodeState]:

@@ -131,6 +131,7 @@ def changed(
     alike = old.policy == new.policy and dict(old.options) == dict(new.options)
     if alike and old.cluster.nodes == new.cluster.nodes:  # only tenants differ: the policy keeps its memory
         core = restored(taken, new.cluster, policy, new.seed)
+        core.changed = True  # jobs that waited for a quota may start
         return begun(Recovered(core, new, era + 1), why or "tenants changed")
     core, stops = moved_to(taken, new.cluster, policy, new.seed, held_on(new.cluster, records))
     if not why:

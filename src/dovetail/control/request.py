@@ -62,6 +62,7 @@ from dovetail.model.units import HOUR, SECOND, WHOLE
 
 MOST_NODES = 10_000
 DEFAULT_ESTIMATE = HOUR  # for a job with neither `expected` nor `time`
+DEFAULT_NAME = "job"
 DEFAULT_GRACE = 30 * SECOND
 DEFAULT_WARNING = 120 * SECOND
 
@@ -196,7 +197,9 @@ class JobRequest(BaseModel):
         ),
     )
 
-    name: Annotated[str, NAME] = Field(default="job", description="Name of the job; need not be unique.")
+    name: Annotated[str, NAME] = Field(
+        default=DEFAULT_NAME, description="Name of the job; need not be unique."
+    )
     kind: Annotated[str, choice_field("train", "batch", refused=_LATER)] = Field(
         default="train", description="train, or batch (no training; scheduled alike)."
     )
@@ -226,7 +229,8 @@ class JobRequest(BaseModel):
         examples=["1-12:00:00", "2h30m"],
     )
     expected: Annotated[int | None, DURATION] = Field(
-        default=None, description="Expected run time; by default `time`, or an hour."
+        default=None,
+        description="Expected run time; by default `time`, or as long as it ran before, or an hour.",
     )
     priority: Annotated[int, PRIORITY] = Field(
         default=0,
@@ -338,8 +342,13 @@ class JobRequest(BaseModel):
         return count if count is not None else int(bool(self.resources.gpu_memory) or self.gpu_share < WHOLE)
 
     @property
+    def says_how_long(self) -> bool:
+        """Whether the user gave an estimate or a time limit."""
+        return bool(self.expected or self.time)
+
+    @property
     def estimate(self) -> int:
-        """Expected run time in microseconds."""
+        """Expected run time in microseconds, as far as the request says it (`run_times` knows more)."""
         return min(filter(None, (self.expected or self.time, self.time)), default=DEFAULT_ESTIMATE)
 
     @property

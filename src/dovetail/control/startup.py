@@ -23,6 +23,7 @@ from dovetail.control.quotas import Quotas
 from dovetail.control.records import Record
 from dovetail.control.recovery import Recovered, recovered
 from dovetail.control.request import parse_request, to_job
+from dovetail.control.run_times import MOST_READ, RunKind
 from dovetail.control.stand_in import KEY, Deciding, deciding_from
 from dovetail.control.states import State
 from dovetail.control.steady_time import JUMP, STEADY
@@ -84,6 +85,7 @@ def loaded(
     )
     # Without it, a plane that is killed before its next snapshot would take the wall clock's time again.
     state.ledger.batch.values.append({"key": STEADY_KEY, "value": STEADY.kept()})
+    state.ledger.run_times.read((RunKind(*row[:-1]), row[-1]) for row in store.completed_runs(MOST_READ))
     if deciding.row()["value"] != kept_policy:
         state.ledger.batch.values.append(deciding.row())
     enter_era(state, made, clock.now())

@@ -482,6 +482,18 @@ class Store:
             )
             return {row.id: row.state for row in rows}
 
+    def completed_runs(self, most: int) -> list[Any]:
+        """The last completed jobs, the oldest of them first: their kind and how long they ran."""
+        jobs = tables.jobs.c
+        query = (
+            sa.select(jobs.tenant, jobs.user, jobs.name, jobs.load, jobs.nodes, jobs.held_time)
+            .where(jobs.state == "completed")
+            .order_by(jobs.seq.desc())
+            .limit(most)
+        )
+        with self.reading() as connection:
+            return list(reversed(connection.execute(query).all()))
+
     def tenants(self) -> list[dict[str, Any]]:
         with self.reading() as connection:
             rows = connection.execute(sa.select(tables.tenants).order_by(tables.tenants.c.name))

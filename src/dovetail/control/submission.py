@@ -24,9 +24,9 @@ from dovetail.control.plane_state import PlaneState, Submitted
 from dovetail.control.problems import RequestError
 from dovetail.control.records import Record
 from dovetail.control.request import JobRequest, to_job
+from dovetail.control.run_times import with_estimate
 from dovetail.control.store import Store
 from dovetail.control.tokens import Caller
-from dovetail.control.why import never_fits
 from dovetail.model.errors import InputError, NeverFits
 from dovetail.model.job import Job
 
@@ -81,8 +81,7 @@ def checked_job(
     count = 1 if request.array is None else len(expand_array(request.array)[0])
     wanted = AskedFor(request.priority, job.shape.load, request.time, count)
     state.limits.check_job(caller, tenant, wanted, state.ledger.index.active_of)
-    if not state.ledger.core.room.ever(job.shape):
-        raise NeverFits(never_fits(job.shape, cluster))
+    job = with_estimate(job, request, state.ledger.run_times)
     if over := state.quotas.too_much(job):
         raise NeverFits(over.refusal)
     return job

@@ -1,4 +1,4 @@
-"""Why a job does not run: the reason, the jobs that hold what it needs, a remedy."""
+"""Why a job does not run: the resource that is short, the jobs that hold it, the rule of the policy."""
 
 from __future__ import annotations
 
@@ -10,45 +10,48 @@ from dovetail.control.forecast import Window, end_of_running
 from dovetail.control.ledger import Ledger
 from dovetail.control.quotas import TooMuch
 from dovetail.control.records import Record
+from dovetail.control.remedies import Case, Remedy, closed_nodes
+from dovetail.control.request import DEFAULT_ESTIMATE, JobRequest
+from dovetail.control.run_times import Source, source_of, told, with_estimate
 from dovetail.control.states import State
 from dovetail.core.active import ActiveJob
 from dovetail.core.core import Core
-from dovetail.core.explain import ahead_of, binding
+from dovetail.core.explain import Reason, ahead_of, binding
 from dovetail.core.room import Room
-from dovetail.model.cluster import Cluster
-from dovetail.model.grant import load_of
+from dovetail.core.shortage import Shortage, missing, suiting
+from dovetail.core.shortage import holders as holders_of
+from dovetail.mechanisms.quota.tenant_quota import nominal
+from dovetail.model.cluster import Cluster, Tenant
+from dovetail.model.grant import milli_of
 from dovetail.model.job import Job, Shape
-from dovetail.model.units import WHOLE
+from dovetail.model.units import WHOLE, spoken
 
 MOST_NAMED = 20
 MOST_CLOSED = 3  # nodes of which the reason is told
 OVER_QUOTA = "AssocGrpGRES"
-NOTHING_FREE = "no GPUs that it could use are free: it starts when a job that holds them ends"
+OTHER = "a job of another tenant"
 
 _HELD = {
-    "JobHeldUser": ("Its user holds it.", "dovetail release {id}"),
-    "JobHeldAdmin": ("An administrator holds it.", "ask an administrator to release it"),
-    "BeginTime": ("Its begin time has not come.", ""),
-    "Dependency": ("It waits for other jobs: {dependency}.", ""),
-    "JobArrayTaskLimit": (
-        "{at_most} jobs of its array may run at once, and that many do.",
-        "submit the array with a higher %limit",
-    ),
-    "ReqNodeNotAvail": (
-        "The cluster has become too small for it.",
-        "bring the nodes back, or cancel it and ask for less",
-    ),
+    "JobHeldUser": "Its user holds it. It waits for its turn after dovetail release {id}.",
+    "JobHeldAdmin": "An administrator holds it.",
+    "BeginTime": "Its begin time has not come.",
+    "Dependency": "It waits for other jobs: {dependency}.",
+    "JobArrayTaskLimit": "{at_most} jobs of its array may run at once, and that many do.",
+    "ReqNodeNotAvail": "The cluster has become too small for it.",
 }
 
 
 @dataclass(frozen=True, slots=True)
 class Holder:
-    """A job on devices that a waiting job could use."""
+    """A job that holds what a waiting job is short of."""
 
     job: str
     tenant: str
     gpus: float
+    cpus: float
+    memory: int
     ends_at: int | None
+    estimate: Source  # what its end rests on
 
 
 @dataclass(slots=True)
@@ -59,8 +62,14 @@ class Why:
     state: State
     reason: str
     sentence: str
+    short: Sequence[Shortage] = ()
+    rule: str = ""  # of the policy, if it holds the job back
+    behind: str | None = None  # the job that it must not delay, if the caller may see it
     holders: list[Holder] = field(default_factory=list)
-    remedy: str = ""
+    remedies: list[Remedy] = field(default_factory=list)
+    assumed: str = ""  # what the times rest on, if not on estimates of users
+    estimate: int | None = None
+    estimate_source: Source | None = None
     starts_at: Window | None = None
     ends_at: Window | None = None
     ahead: int = 0  # jobs before it in the queue that the caller may see
@@ -68,65 +77,216 @@ class Why:
     never: bool = False  # the job cannot start as the cluster is: there is nothing to forecast
     preempted_by: list[dict[str, Any]] = field(default_factory=list)  # as far as the caller may know
 
+    @property
+    def remedy(self) -> str:
+        """How it could start sooner, in words."""
+        return "; or: ".join(remedy.text for remedy in self.remedies if remedy.kind != "wait")
+
+
+Visible = Callable[[str], bool]
+
 
 def explained(
     ledger: Ledger,
     record: Record,
     now: int,
-    visible: Callable[[str], bool],
+    visible: Visible,
     too_much: Callable[[Job], TooMuch | None] = lambda job: None,
 ) -> Why:
-    """Why a job waits, which jobs hold what it needs, and what would let it start."""
+    """Why a job waits, what it is short of, and which jobs hold that."""
     core = ledger.core
     if record.state is State.HELD:
-        sentence, remedy = _HELD.get(record.reason, ("It is held.", ""))
-        told = {"id": record.id, "dependency": record.dependency or "", "at_most": record.at_most}
-        return Why(
-            record.id,
-            record.state,
-            record.reason,
-            sentence.format(**told),
-            remedy=remedy.format(**told),
-        )
+        values = {"id": record.id, "dependency": record.dependency or "", "at_most": record.at_most}
+        sentence = _HELD.get(record.reason, "It is held.").format(**values)
+        return Why(record.id, record.state, record.reason, sentence)
     if record.state is State.STOPPING:
-        return Why(
-            record.id,
-            record.state,
-            "Completing",
-            f"It was told to stop ({record.reason}) and has not stopped yet.",
-        )
+        sentence = f"It was told to stop ({record.reason}) and has not stopped yet."
+        return Why(record.id, record.state, "Completing", sentence)
     job = core.jobs.get(record.id)
     if job is None:
         return Why(record.id, record.state, "Starting", "The scheduler has not seen it yet.")
 
     def shown(other: ActiveJob) -> str:
-        return other.id if visible(other.tenant) else "a job of another tenant"
+        return other.id if visible(other.tenant) else OTHER
 
-    reason = binding(core, job, ledger.notes() if job.spots is None else (), shown)
-    answer = Why(record.id, record.state, reason.word, reason.sentence)
+    reason = binding(core, job, ledger.notes() if job.spots is None else (), shown, ends=False)
+    answer = Why(record.id, record.state, reason.word, reason.sentence, rule=reason.rule)
+    request = ledger.index.asked[record.request].request
+    answer.estimate, answer.estimate_source = job.estimate, source_of(request, job.estimate)
     if record.state is not State.PENDING or job.filed is None:
         return answer
     if over := too_much(job.spec):
         sentence = f"{over.sentence[:1].upper()}{over.sentence[1:]}."
-        return Why(record.id, record.state, OVER_QUOTA, sentence, remedy=over.remedy, never=True)
+        return replace_reason(answer, OVER_QUOTA, sentence)
+    _explain_waiting(answer, ledger, job, reason, now, visible)
+    if closed := out_of_use(core, job.shape):
+        answer.sentence = f"{answer.sentence} {closed.sentence}"
+        if closed.needed:  # the jobs on other nodes do not matter
+            answer.never, answer.holders, answer.short = True, [], ()
+    answer.assumed = _assumed(answer, now)
+    return answer
+
+
+def replace_reason(answer: Why, reason: str, sentence: str) -> Why:
+    """The quota never lets it start: nothing else matters."""
+    return Why(
+        answer.job,
+        answer.state,
+        reason,
+        sentence,
+        rule=sentence.rstrip("."),
+        estimate=answer.estimate,
+        estimate_source=answer.estimate_source,
+        never=True,
+    )
+
+
+def _explain_waiting(
+    answer: Why, ledger: Ledger, job: ActiveJob, reason: Reason, now: int, visible: Visible
+) -> None:
+    """What a job in the queue is short of, which jobs hold it, and how many are before it."""
+    core = ledger.core
     before = ahead_of(core, job)
     answer.ahead = sum(1 for other in before if visible(other.tenant))
     answer.ahead_others = answer.ahead < len(before)
-    suits = {n for n, node in enumerate(core.cluster.nodes) if _suits(job.shape, core.cluster, n)}
-    holding = [j for j in core.running.values() if any(s[0] in suits for s in j.spots or ())]
-    holding.sort(key=lambda other: (other.ends_at(now), other.seq))
-    answer.holders = [
-        Holder(other.id, other.tenant, load_of(other.spots or ()) / WHOLE, other.ends_at(now))
-        for other in holding[:MOST_NAMED]
+    behind = core.jobs.get(reason.behind)
+    if behind is not None and visible(behind.tenant):
+        answer.behind = behind.id
+    if reason.word == OVER_QUOTA:
+        if behind is None:
+            answer.sentence = _quota_sentence(core, job, answer.sentence)
+        line = set(core.cluster.line(job.tenant))
+        holding = [one for one in core.running.values() if not line.isdisjoint(core.cluster.line(one.tenant))]
+        holding.sort(key=lambda one: (one.ends_at(now), one.seq))
+        answer.holders = [_holder(ledger, one, now, None) for one in holding]
+        return
+    found = missing(core.room, job.shape)
+    if found is not None:
+        answer.short = found.shortages
+        nodes = set(suiting(core.room, job.shape))
+        holding = holders_of(core, job.shape, found.resources)
+        answer.holders = [_holder(ledger, one, now, nodes) for one in holding]
+
+
+def _holder(ledger: Ledger, job: ActiveJob, now: int, nodes: set[int] | None) -> Holder:
+    """What a job holds on these nodes (None: on all)."""
+    spots = [spot for spot in job.spots or () if nodes is None or spot[0] in nodes]
+    record = ledger.index.records.get(job.id)
+    asked = None if record is None else ledger.index.asked.get(record.request)
+    source = Source.ASSUMED if asked is None else source_of(asked.request, job.estimate)
+    return Holder(
+        job.id,
+        job.tenant,
+        sum(spot[1].bit_count() * milli_of(spot[2]) for spot in spots) / WHOLE,
+        sum(spot[3] for spot in spots) / 1_000,
+        sum(spot[4] for spot in spots),
+        job.ends_at(now),
+        source,
+    )
+
+
+def _quota_sentence(core: Core, job: ActiveJob, before: str) -> str:
+    """Whose quota or limit is too small, and how much of it is in use."""
+    load, cluster = job.shape.load, core.cluster
+    for name in cluster.line(job.tenant):
+        tenant, used = cluster.tenants.get(name), core.used.get(name, 0)
+        bounds = [] if tenant is None else _bounds(cluster, tenant)
+        most = min((bound for bound in bounds if used + load > bound), default=None)
+        if most is None:
+            continue
+        together = any(other.parent == name for other in cluster.tenants.values())
+        of = f"The tenants under {name}" if together else f"Tenant {name}"
+        held = f"{'their' if together else 'its'} jobs hold {used / WHOLE:g}"
+        may = f"{of} may hold {_gpus(most / WHOLE)}{' together' * together}"
+        return f"{may}; {held}, and this one asks for {load / WHOLE:g}."
+    return before
+
+
+def _bounds(cluster: Cluster, tenant: Tenant) -> list[int]:
+    """The milli-GPUs that a tenant may hold: by its quota, with what it may borrow, and by its limit."""
+    quota = nominal(cluster)[tenant.name]
+    found = [] if tenant.limit is None else [tenant.limit * WHOLE]
+    if tenant.parent not in cluster.tenants:
+        return [*found, quota]
+    return found if tenant.borrow is None else [*found, quota + tenant.borrow * WHOLE]
+
+
+def _gpus(count: float) -> str:
+    return f"{count:g} GPU{'s' * (count != 1)}"
+
+
+def _assumed(answer: Why, now: int) -> str:
+    """What the times of an answer rest on, where users gave no estimate."""
+    parts = []
+    if answer.estimate_source is not None and answer.estimate is not None:
+        parts.append(told(answer.estimate_source, answer.estimate))
+    guessed = [one for one in answer.holders if one.estimate is Source.ASSUMED]
+    if guessed:
+        parts.append(f"assumed {spoken(DEFAULT_ESTIMATE)} for {_of_holders(len(guessed), answer)}")
+    late = sum(1 for one in answer.holders if one.ends_at is not None and one.ends_at <= now)
+    if late:
+        have = "has" if late == 1 else "have"
+        parts.append(
+            f"{_of_holders(late, answer)} {have} run longer than estimated, and may need as long again"
+        )
+    return "; ".join(part for part in parts if part)
+
+
+@dataclass(frozen=True, slots=True)
+class Rights:
+    """What a caller may do."""
+
+    acts: bool  # change jobs at all
+    owns: Callable[[Record], bool]  # whether a job is the caller's own
+    may_submit: Callable[[JobRequest, Job], bool]  # whether a request is within its limits
+    most_priority: int
+
+
+def _of_holders(count: int, answer: Why) -> str:
+    """So many of the jobs that hold what is short."""
+    many = len(answer.holders)
+    return "the job that holds it" if many == 1 else f"{count} of the {many} jobs that hold it"
+
+
+def case_of(ledger: Ledger, record: Record, now: int, rights: Rights) -> Case | None:
+    """What is needed to try remedies; None for a job that runs, or that the cluster could never hold."""
+    asked = ledger.index.asked.get(record.request)
+    if asked is None or asked.job is None or record.state not in (State.PENDING, State.HELD):
+        return None
+    active = ledger.core.jobs.get(record.id)
+    waits = active is not None and active.filed is not None
+    if active is not None and not waits:
+        return None
+    job = replace(asked.job, id=record.id, priority=record.priority)
+    job = active.spec if active is not None else with_estimate(job, asked.request, ledger.run_times)
+    free = replace(record, held_by="") if record.held_by in ("user", "admin") else record
+    running = [
+        other
+        for other in ledger.core.running.values()
+        if (known := ledger.index.records.get(other.id)) is not None
+        and known.state is State.RUNNING
+        and rights.acts
+        and rights.owns(known)
+        and not ledger.index.affected(known)  # its end would let other jobs into the queue
     ]
-    answer.remedy = _remedy(core, job, bool(before))
-    if closed := out_of_use(core, job.shape):
-        answer.sentence = f"{answer.sentence} {closed.sentence}"
-        answer.never = closed.needed
-        answer.remedy = closed.remedy(answer.remedy)
-        if closed.needed:  # the jobs on other nodes do not matter
-            answer.holders = []
-    return answer
+    running.sort(key=lambda other: (other.held, other.seq))
+    return Case(
+        job=job,
+        epoch=record.epoch,
+        request=asked.request,
+        body=asked.body,
+        run_times=ledger.run_times,
+        waits=waits,
+        releasable=rights.acts and bool(record.held_by) and not ledger.index.gate(free, now),
+        replaceable=rights.acts
+        and rights.owns(record)
+        and record.array is None
+        and record.first_started_at is None
+        and not (asked.request.begin or asked.request.dependency or ledger.index.affected(record)),
+        own=tuple(other.id for other in running),
+        may_submit=rights.may_submit,
+        most_priority=rights.most_priority if rights.acts else None,
+    )
 
 
 def expected_end(ledger: Ledger, record: Record, now: int) -> Window | None:
@@ -141,9 +301,13 @@ def expected_end(ledger: Ledger, record: Record, now: int) -> Window | None:
 
 
 def says_how_long(ledger: Ledger, record: Record) -> bool:
-    """Whether the user gave an estimate or a time limit; otherwise the scheduler assumes one."""
+    """Whether its length is known: from its user, or from earlier runs."""
+    job = ledger.core.jobs.get(record.id)
     request = ledger.index.asked[record.request].request
-    return bool(request.expected or request.time)
+    return job is not None and source_of(request, job.estimate) is not Source.ASSUMED
+
+
+# -- nodes out of use
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,24 +316,13 @@ class OutOfUse:
 
     nodes: tuple[str, ...]
     sentence: str
-    helps: tuple[str, ...]  # with these nodes back the job could start now, or at all
     needed: bool  # without them the job never starts
-
-    def remedy(self, other: str) -> str:
-        if not self.helps:
-            return other
-        words = (
-            f"an administrator can bring {_listed(self.helps)} back:  dovetail resume {' '.join(self.helps)}"
-        )
-        return words if self.needed or other in ("", NOTHING_FREE) else f"{words}; or: {other}"
 
 
 def out_of_use(core: Core, shape: Shape) -> OutOfUse | None:
     """Closed nodes that a job could use; None if there are none."""
     nodes, closed = core.cluster.nodes, core.closed
-    lost = [
-        n for n in sorted(closed) if _suits(shape, core.cluster, n) and nodes[n].gpus >= min(shape.each, 1)
-    ]
+    lost = closed_nodes(core.cluster, closed, shape)
     if not lost:
         return None
     told = [_closed_sentence(core, n, closed[n]) for n in lost[:MOST_CLOSED]]
@@ -179,17 +332,9 @@ def out_of_use(core: Core, shape: Shape) -> OutOfUse | None:
     for number in closed:
         empty.close(number)
     needed = empty.anywhere(shape) is None
-    room = empty if needed else _room_now(core)
-    helps: list[int] = []
-    if needed or room.best(shape) is None:
-        helps = next(
-            ([n] for n in lost if _holds(room, shape, [n])), lost if _holds(room, shape, lost) else []
-        )
     if needed:
         told.append("Without them it can never start.")
-    return OutOfUse(
-        tuple(nodes[n].name for n in lost), " ".join(told), tuple(nodes[n].name for n in helps), needed
-    )
+    return OutOfUse(tuple(nodes[n].name for n in lost), " ".join(told), needed)
 
 
 def _closed_sentence(core: Core, number: int, why: str) -> str:
@@ -200,84 +345,3 @@ def _closed_sentence(core: Core, number: int, why: str) -> str:
     if gpus <= 0:
         return f"{name} takes no new work: {word}."
     return f"{gpus} GPU{'s' * (gpus > 1)} of {name} {'are' if gpus > 1 else 'is'} out of use: {word}."
-
-
-def _room_now(core: Core) -> Room:
-    """A copy of the free capacity now."""
-    room = Room(core.cluster)
-    for spots, _ in core.holds.values():
-        room.take(spots)
-    for job in core.running.values():
-        room.take(job.spots or ())
-    for number in core.closed:
-        room.close(number)
-    return room
-
-
-def _holds(room: Room, shape: Shape, back: list[int]) -> bool:
-    """Whether the shape fits once these nodes are open again."""
-    for number in back:
-        room.open(number)
-    found = room.anywhere(shape) is not None
-    for number in back:
-        room.close(number)
-    return found
-
-
-def _listed(names: Sequence[str]) -> str:
-    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
-
-
-def _suits(shape: Shape, cluster: Cluster, node: int) -> bool:
-    return not shape.types or cluster.nodes[node].type.name in shape.types
-
-
-def _remedy(core: Core, job: ActiveJob, others_first: bool) -> str:
-    """A change that would let the job start now, tried on the free capacity."""
-    shape, room = job.shape, core.room
-    if room.best(shape) is not None:
-        return "its devices are free: it waits for its turn" + (
-            "; a higher priority would help" if others_first else ""
-        )
-    if shape.types:
-        anyway = replace(shape, types=())
-        spots = room.best(anyway)
-        if spots is not None:
-            other = core.cluster.nodes[spots[0][0]].type.name
-            return f"there is room on {other}: accept other types of GPU"
-    for each in range(shape.each - 1, 0, -1):
-        if room.best(replace(shape, each=each)) is not None:
-            return f"{each * shape.tasks} GPUs are free where it could run: ask for fewer"
-    for tasks in range(shape.tasks - 1, 0, -1):
-        if room.best(shape.of(tasks)) is not None:
-            return f"{tasks * shape.each} GPUs are free where it could run: ask for fewer"
-    if shape.cpus or shape.memory:
-        lean = replace(shape, cpus=0, memory=0)
-        if room.best(lean) is not None:
-            return "its GPUs are free, but not the CPU or memory beside them: ask for less of those"
-    return NOTHING_FREE
-
-
-def never_fits(shape: Shape, cluster: Cluster) -> str:
-    """Why not even the empty cluster could hold a shape."""
-    suiting = [n for i, n in enumerate(cluster.nodes) if _suits(shape, cluster, i)]
-    kind = f" of type {' or '.join(shape.types)}" if shape.types else ""
-    if shape.types and not suiting:
-        there = ", ".join(dict.fromkeys(node.type.name for node in cluster.nodes))
-        return f"the job asks for GPUs{kind}, and the cluster has {there}; name one of those, or any"
-    largest = max((node.gpus for node in suiting), default=0)
-    if shape.each > largest:
-        return (
-            f"the job asks for {shape.each} GPUs{kind} on one node, and the largest node has {largest}; "
-            "ask for fewer, or for more nodes"
-        )
-    total = sum(node.gpus for node in suiting)
-    if shape.gpus > total or shape.tasks > len(suiting):
-        return (
-            f"the job asks for {shape.tasks} x {shape.each} GPUs{kind}, and the whole cluster has "
-            f"{len(suiting)} such nodes with {total} GPUs; ask for fewer"
-        )
-    return (
-        f"the job asks for more CPU or memory beside its {shape.gpus} GPUs{kind} than a node has; "
-        "ask for less"
-    )

@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
+from dovetail.core import shortage
 from dovetail.core.active import ActiveJob
 from dovetail.core.core import Core
 from dovetail.core.draft import Note
 from dovetail.model.errors import InputError
-from dovetail.model.job import Shape
-from dovetail.model.units import WHOLE, spoken
+from dovetail.model.units import spoken
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +25,8 @@ class Reason:
     word: str  # Slurm's reason: Resources, Priority, ...; Running if the job does not wait
     sentence: str
     ahead: int = 0  # jobs before it in the queue
+    rule: str = ""  # of the policy that keeps it waiting though its resources are free, or a quota
+    behind: str = ""  # the job that waits for room or quota and that it must not delay
 
     def __str__(self) -> str:
         return f"{self.job}: {self.word}. {self.sentence}"
@@ -56,20 +58,36 @@ def ahead_of(core: Core, job: ActiveJob) -> list[ActiveJob]:
     return [other for other in core.queue if (entry := other.filed) is not None and entry < mine]
 
 
-def binding(core: Core, job: ActiveJob, notes: Sequence[Note], shown: Shown = by_id) -> Reason:
-    """The reason from the notes of `core.notes`, without the job's place in the queue."""
+def binding(
+    core: Core, job: ActiveJob, notes: Sequence[Note], shown: Shown = by_id, *, ends: bool = True
+) -> Reason:
+    """The reason from the notes of `core.notes`, without the job's place in the queue.
+
+    With `ends` it says when the first of the jobs that hold the resources should end.
+    """
     if job.spots is not None:
         return _holding(core, job, shown)
     for note in notes:
         if note.job == job.id:
-            return Reason(job.id, note.word, _sentence(core, job, note, shown))
-    for note in notes:
-        other = core.jobs[note.job]
-        if other.shape == job.shape or len(notes) == 1:
-            why = _sentence(core, other, note, shown)
-            return Reason(job.id, "Priority", f"It stands behind {shown(other)}, which waits: {why}")
-    held = _missing(core, job, shown)
-    return Reason(job.id, "Priority", f"The policy did not come to it at this moment. {held}")
+            return _noted(core, job, note, shown, ends)
+    if (equal := _note_of_equal(core, job, notes)) is not None:
+        other = core.jobs[equal.job]
+        why = _noted(core, other, equal, shown, ends)
+        text = f"It stands behind {shown(other)}, which waits: {why.sentence}"
+        return Reason(job.id, "Priority", text, rule=f"{shown(other)} goes before it", behind=other.id)
+    held = _missing(core, job, shown, ends)
+    rule = "the policy did not come to it at this moment"
+    return Reason(job.id, "Priority", f"{rule[:1].upper()}{rule[1:]}. {held}", rule=rule)
+
+
+def _note_of_equal(core: Core, job: ActiveJob, notes: Sequence[Note]) -> Note | None:
+    """The note of a job that stands for this one: of the same shape and group, or the only one."""
+    group = core.policy.group or (lambda job: None)
+    mine = group(job)
+    alike = [note for note in notes if core.jobs[note.job].shape == job.shape]
+    exact = (note for note in alike if group(core.jobs[note.job]) == mine)
+    found = next(exact, None) or next(iter(alike), None)
+    return found or (notes[0] if len(notes) == 1 else None)
 
 
 def _holding(core: Core, job: ActiveJob, shown: Shown) -> Reason:
@@ -87,46 +105,40 @@ def _holding(core: Core, job: ActiveJob, shown: Shown) -> Reason:
     return Reason(job.id, "Running", f"It has run on {names} for {spoken(core.now - job.started_at)}.")
 
 
-def _sentence(core: Core, job: ActiveJob, note: Note, shown: Shown) -> str:
-    if note.word == "Resources" and not note.detail:
-        return _missing(core, job, shown)
-    return f"{note.detail[:1].upper()}{note.detail[1:]}." if note.detail else _missing(core, job, shown)
+def _noted(core: Core, job: ActiveJob, note: Note, shown: Shown, ends: bool) -> Reason:
+    """The reason that the policy gave for passing over a job."""
+    behind = core.jobs.get(note.behind)
+    if behind is not None:
+        fits = core.room.anywhere(job.shape) is not None
+        rule = f"starting it now would delay {shown(behind)}, which goes before it and waits"
+        if note.word != "Priority":
+            rule = f"{note.detail}: {shown(behind)}"
+        room = "There is room for it, but " if fits and note.word == "Priority" else ""
+        return Reason(job.id, note.word, f"{_capital(room + rule)}.", rule=rule, behind=behind.id)
+    if note.detail:
+        return Reason(job.id, note.word, f"{_capital(note.detail)}.", rule=note.detail)
+    return Reason(job.id, note.word, _missing(core, job, shown, ends))
 
 
-def _missing(core: Core, job: ActiveJob, shown: Shown) -> str:
+def _capital(text: str) -> str:
+    return text[:1].upper() + text[1:]
+
+
+def _missing(core: Core, job: ActiveJob, shown: Shown, ends: bool) -> str:
     """What the job asks for, what is free, and which jobs hold the rest."""
-    shape, now = job.shape, core.now
-    suits = {
-        number: node
-        for number, node in enumerate(core.cluster.nodes)
-        if (not shape.types or node.type.name in shape.types)
-        and (not shape.partition or shape.partition in node.partitions)
-    }
-    blocks = {number: core.room.free_on(number).bit_count() for number in suits}
-    free, largest = sum(blocks.values()), max(blocks.values(), default=0)
-    there = "none is" if not free else f"{free} {'is' if free == 1 else 'are'}"
-    asks = f"It asks for {_wants(shape)}; {there} free"
-    if largest < shape.gpus <= free:  # enough GPUs, but on too many nodes
-        name = next(node.name for number, node in suits.items() if blocks[number] == largest)
-        asks += f", but no more than {largest} on one node ({name})"
-    holders = [
-        other for other in core.running.values() if any(spot[0] in suits for spot in other.spots or ())
-    ]
+    now = core.now
+    found = shortage.missing(core.room, job.shape)
+    if found is None:
+        return "There is room for it."
+    asks = shortage.sentence(job.shape, found)
+    holders = shortage.holders(core, job.shape, found.resources)
     if not holders:
         return f"{asks}."
-    first = min(holders, key=lambda other: (other.ends_at(now), other.seq))
-    ends = first.ends_at(now)
-    when = f"in {spoken(ends - now)}" if ends > now else "any moment"
-    rest = "the rest" if free else "them all"
+    first = holders[0]
+    until = first.ends_at(now)
+    when = f"in {spoken(until - now)}" if until > now else "any moment"
+    rest = "them all" if not any(short.free for short in found.shortages) else "the rest"
     if len(holders) == 1:
-        return f"{asks}. {shown(first)} holds {rest} and should end {when}."
-    return f"{asks}. {len(holders)} jobs hold {rest}; the first to end should be {shown(first)}, {when}."
-
-
-def _wants(shape: Shape) -> str:
-    kind = f" of type {'|'.join(shape.types)}" if shape.types else ""
-    many = "s" * (shape.gpus != 1)
-    if shape.slice:
-        return f"{shape.gpus} slice{many} {shape.slice}{kind}"
-    part = "" if shape.milli == WHOLE else f"{100 * shape.milli / WHOLE:g} % of "
-    return f"{part}{shape.gpus} GPU{many}{kind}"
+        return f"{asks}. {shown(first)} holds {rest}{f' and should end {when}' * ends}."
+    last = f"; the first to end should be {shown(first)}, {when}" * ends
+    return f"{asks}. {len(holders)} jobs hold {rest}{last}."

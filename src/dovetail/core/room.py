@@ -47,6 +47,7 @@ class Room:
         "_buckets",
         "_cpus",
         "_cuts",
+        "_empty",
         "_ever",
         "_filled",
         "_free",
@@ -92,6 +93,7 @@ class Room:
         self._kinds: dict[tuple[str, ...], tuple[int, ...]] = {}
         self._cuts: dict[tuple[int, int], tuple[int, ...]] = {}
         self._needs: dict[Shape, int] = {}
+        self._empty: Room | None = None  # the same cluster without jobs, made when it is first asked for
         self._ever: dict[Shape, bool] = {}
 
     # -- reading
@@ -220,8 +222,19 @@ class Room:
         """Whether the shape fits the empty cluster with all nodes up."""
         known = self._ever.get(shape)
         if known is None:
-            known = self._ever[shape] = Room(self.cluster).anywhere(shape) is not None
+            if self._empty is None:
+                self._empty = Room(self.cluster)
+            known = self._ever[shape] = self._empty.anywhere(shape) is not None
         return known
+
+    def tasks_on(self, shape: Shape, node: int) -> int:
+        """How many tasks of a shape fit on a node now; 0 if it is closed or of another type or partition."""
+        kinds = self.kinds(shape.types) if shape.each else range(len(self._buckets))
+        if not self._open[node] or self._kind[node] not in kinds:
+            return 0
+        if shape.partition and shape.partition not in self.cluster.nodes[node].partitions:
+            return 0
+        return self._tasks_now(shape, node)
 
     def cuts(self, kind: int, tasks: int) -> tuple[int, ...]:
         """How a gang of single GPUs is split over the largest nodes of a type; () if it never fits."""

@@ -110,7 +110,7 @@ class _Decision:
             if over := self._over(job, plan.used):
                 if job.id not in self.evicted and self._evict_for(job):
                     return self._serve_again(job)
-                plan.deny(job, "AssocGrpGRES", f"no quota is left in {over}")
+                plan.deny(job, "AssocGrpGRES", f"too little is left of the quota of {over}")
                 if over not in short:
                     short.add(over)
                     self._promise_quota(job)

@@ -132,7 +132,7 @@ class _Cycle:
                 if over == THE_CLUSTER:
                     plan.deny(job, "Resources")
                 else:
-                    plan.deny(job, "AssocGrpGRES", f"no quota is left in {over}")
+                    plan.deny(job, "AssocGrpGRES", f"too little is left of the quota of {over}")
             elif self._start(job):
                 continue
             elif self.policy.whole:

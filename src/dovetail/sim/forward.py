@@ -25,7 +25,7 @@ def forward(core: Core, more: Sequence[Job] = ()) -> Iterator[Step]:
     """The steps to come. The core is changed, so pass one that nothing else uses."""
     world = World(core.cluster)
     for job in list(core.jobs.values()):
-        world.adopt(_spec(job, core.now), job, core.now, started=job.awaiting is None)
+        world.adopt(_spec(job, core.now), job, core.now, kept=job.done, started=job.awaiting is None)
     for job_id in core.stopping.held:
         known = core.jobs.get(job_id)
         epoch, kept = (known.epoch, known.done) if known is not None else (0, 0)

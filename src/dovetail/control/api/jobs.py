@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections import deque
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
+from dataclasses import asdict, replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -45,13 +45,19 @@ from dovetail.control.lists import Filter
 from dovetail.control.problems import RequestError
 from dovetail.control.request import JobRequest, parse_request
 from dovetail.control.states import State
+from dovetail.control.why import MOST_NAMED
+from dovetail.core.shortage import CPUS
 from dovetail.model.errors import InputError
+from dovetail.model.units import SECOND
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
     from dovetail.control.forecast import Forecast
+    from dovetail.control.remedies import Remedy
+    from dovetail.control.tokens import Caller
     from dovetail.control.why import Holder
+    from dovetail.core.shortage import Shortage
 
 router = APIRouter(tags=["jobs"])
 
@@ -292,7 +298,7 @@ def explain_job(call: Studying, id: JobId) -> Response:
     if State(row.state).final:
         return document(_why_over(row, call.plane.clock.now()))
     try:
-        found = questions.why(call.plane, row.id, call.caller.sees)
+        found = questions.why(call.plane, row.id, call.caller)
     except InputError:
         return document(_why_over(named(call, id), call.plane.clock.now()))  # it has ended meanwhile
     return document(
@@ -301,8 +307,15 @@ def explain_job(call: Studying, id: JobId) -> Response:
             "state": str(found.state),
             "reason": found.reason,
             "sentence": found.sentence,
-            "holders": _holders(call, found.holders),
+            "short": [_short(one) for one in found.short],
+            "rule": found.rule,
+            "behind": found.behind,
+            "holders": holder_rows(call.caller, found.holders),
             "remedy": found.remedy,
+            "remedies": [_remedy(one) for one in found.remedies],
+            "assumed": found.assumed,
+            "estimate": None if found.estimate is None else found.estimate / SECOND,
+            "estimate_source": found.estimate_source,
             "starts_at": span(found.starts_at),
             "ends_at": span(found.ends_at),
             "begin_at": iso(row.begin_at),
@@ -321,8 +334,15 @@ def _why_over(row: Any, now: int) -> Json:
         "state": row.state,
         "reason": "",
         "sentence": f"{row.id} is over: {row.state}{told}",
+        "short": [],
+        "rule": "",
+        "behind": None,
         "holders": [],
         "remedy": "",
+        "remedies": [],
+        "assumed": "",
+        "estimate": None,
+        "estimate_source": None,
         "starts_at": None,
         "ends_at": None,
         "begin_at": iso(row.begin_at),
@@ -331,18 +351,43 @@ def _why_over(row: Any, now: int) -> Json:
     }
 
 
-def _holders(call: Call, holders: Sequence[Holder]) -> list[Json]:
-    """The jobs that hold what is missing: the caller's by name, all others as one."""
-    shown: list[Json] = []
-    others = 0.0
-    for one in holders:
-        if call.caller.sees(one.tenant):
-            ends_at = iso(one.ends_at)
-            shown.append({"job": one.job, "tenant": one.tenant, "gpus": one.gpus, "ends_at": ends_at})
-        else:
-            others += one.gpus
-    shown = shown[:200]
-    return [*shown, {"job": None, "tenant": None, "gpus": others, "ends_at": None}] if others else shown
+def holder_rows(caller: Caller, holders: Sequence[Holder]) -> list[Json]:
+    """The jobs that hold what is short: those that the caller may see by name, as far as there is room."""
+    seen = [one for one in holders if caller.sees(one.tenant)]
+    found = [
+        _holder([one], job=one.job, tenant=one.tenant, ends_at=iso(one.ends_at), estimate=one.estimate)
+        for one in seen[:MOST_NAMED]
+    ]
+    if more := seen[MOST_NAMED:]:
+        found.append(_holder(more))
+    if hidden := [one for one in holders if not caller.sees(one.tenant)]:
+        found.append(_holder(hidden, hidden=True))
+    return found
+
+
+def _holder(jobs: Sequence[Holder], **told: Any) -> Json:
+    return {
+        "job": None,
+        "tenant": None,
+        "jobs": len(jobs),
+        "hidden": False,
+        "gpus": sum(one.gpus for one in jobs),
+        "cpus": sum(one.cpus for one in jobs),
+        "memory": sum(one.memory for one in jobs),
+        "ends_at": None,
+        "estimate": None,
+    } | told
+
+
+def _short(one: Shortage) -> Json:
+    size = 1_000 if one.resource == CPUS else 1
+    asked, free, most = (float(value) / size for value in (one.each, one.free, one.most))
+    return {"resource": one.resource, "asked": asked, "free": free, "most": most, "node": one.node}
+
+
+def _remedy(one: Remedy) -> Json:
+    """Preempted jobs may be of other tenants: they are counted."""
+    return asdict(one) | {"at": iso(one.at), "preempts": len(one.preempts)}
 
 
 def span(found: Window | None) -> Json | None:
