@@ -261,8 +261,8 @@ def systems_page(claims: list[tuple[str, str, str]], mutants: list[tuple[str, st
     coming = table(["system", *head], ([row["name"], *told(row)] for row in later))
     return (
         f"{NOTE}# Systems\n\n"
-        f"{len(now)} of {len(rows)} schedulers work: published ones, and `dovetail`, our own. A system works when a\n"
-        "command can run it by name and a claim test shows it doing what it was published for, on a small\n"
+        f"{len(now)} of {len(rows)} schedulers work: published ones, and `dovetail`, our own. A system works\n"
+        "when a command can run it by name and a claim test shows it doing what it was published for, on a small\n"
         "scenario where its natural baseline does not, and when its claims notice a mutant: the system with\n"
         f"one part of its paper switched off. The tests kill {len(mutants)} mutants of {parts} parts.\n\n"
         "Each system has a page: claims, rules, options, deviations, tests, mutants. The\n"

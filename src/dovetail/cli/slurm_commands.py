@@ -95,9 +95,7 @@ def slurm_command(
     if name not in COMMANDS:
         raise UnknownName("Slurm command", name, COMMANDS)
     if context.args[:1] == ["--help"]:
-        say(
-            f"{name} takes Slurm's options and asks a Dovetail plane; what has no counterpart is said when typed"
-        )
+        say(f"{name} takes Slurm's options and asks a Dovetail plane. It says which options have no effect.")
         return
     module, _, function = COMMANDS[name].partition(":")
     getattr(import_module(module), function)(list(context.args))
