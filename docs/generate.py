@@ -261,10 +261,11 @@ def systems_page(claims: list[tuple[str, str, str]], mutants: list[tuple[str, st
     coming = table(["system", *head], ([row["name"], *told(row)] for row in later))
     return (
         f"{NOTE}# Systems\n\n"
-        f"{len(now)} of {len(rows)} schedulers work: published ones, and `dovetail`, our own. A system works\n"
-        "when a command can run it by name and a claim test shows it doing what it was published for, on a small\n"
-        "scenario where its natural baseline does not, and when its claims notice a mutant: the system with\n"
-        f"one part of its paper switched off. The tests kill {len(mutants)} mutants of {parts} parts.\n\n"
+        f"{len(now)} of {len(rows)} schedulers work: published ones, and `dovetail`, our own. A system\n"
+        "works when a command can run it by name and a claim test shows it doing what it was published for,\n"
+        "on a small scenario where its natural baseline does not, and when its claims notice a mutant: the\n"
+        "system with one part of its paper switched off.\n"
+        f"The tests kill {len(mutants)} mutants of {parts} parts.\n\n"
         "Each system has a page: claims, rules, options, deviations, tests, mutants. The\n"
         "[reference](../reference/policies.md) lists all options too.\n\n"
         f"## Work now\n\n{working}\n{can_run}## To come\n\n{coming}"

@@ -45,7 +45,7 @@ def test_a_pretended_node_has_what_the_machine_has() -> None:
 @pytest.mark.parametrize(
     ("resources", "words"),
     [
-        ({"memory": "900TB"}, "GiB of memory"),
+        ({"memory": "900TB"}, "900 TiB of memory"),
         ({"cpus": 90_000}, "90000 CPUs"),
         ({"cpus": 90_000, "gpus": 1}, "CPUs"),
     ],

@@ -264,7 +264,7 @@ def _asks(room: Room, case: Case) -> Iterator[tuple[str, dict[str, Any]]]:
         for memory in _less(room, shape, MEMORY, SMALLEST_MEMORY):
             if room.anywhere(replace(shape, memory=memory)) is not None:
                 flag = f"{memory // GIB}G" if memory % GIB == 0 else f"{memory >> 20}M"
-                yield f"--memory {flag}", {"resources": resources | {"memory": memory}}
+                yield f"--memory {flag}", {"resources": resources | {"memory": f"{memory}B"}}
                 break
     if shape.each and shape.milli == WHOLE and request.resources.count:
         yield from _fewer_gpus(room, case, resources)
