@@ -1,4 +1,4 @@
-"""Fairness between tenants and users: GPU-time over the long run, tickets and trade."""
+"""Fairness between tenants: tickets and trade."""
 
 from __future__ import annotations
 
@@ -16,13 +16,6 @@ from dovetail.testing.build import Profile, cluster, job, run
 from dovetail.testing.claims import claim, tells_apart
 
 HOUR = 3600.0
-DAY = 24 * HOUR
-EIGHT = cluster(nodes=1, gpus=8)
-SIXTEEN = cluster(nodes=2, gpus=8)
-
-
-def mean(values: Sequence[float]) -> float:
-    return sum(values) / len(values)
 
 
 def seen(jobs: Sequence[Job], on: Cluster, policy: str, until: float, **options: Any) -> Run:
@@ -39,67 +32,6 @@ def gpu_time(result: Run, prefix: str, until: float = float("inf")) -> float:
         if s.job.startswith(prefix)
     )
     return had / 1e9
-
-
-# -- astraea
-
-
-TWO_TENANTS = cluster(nodes=2, gpus=8, tenants=[Tenant("A"), Tenant("B")])
-
-
-@claim(
-    "astraea",
-    "one tenant floods the cluster with gangs: over a day both receive the same part of what they deserve",
-)
-def test_a_flood_of_gangs_takes_nothing_from_others() -> None:
-    """A could always use all 16 GPUs, B 4: they deserve 12 and 4. A's gangs take 8 or 16 at a time."""
-    flood = [job(f"A{i}", gpus=8, hours=3, tenant="A", at=max(0, i - 20) * 600) for i in range(160)]
-    few = [job(f"B{i}", hours=30, tenant="B", at=300 + i) for i in range(4)]
-
-    def ltgf(result: Run) -> tuple[float, float]:
-        return gpu_time(result, "A") / (12 * DAY), gpu_time(result, "B") / (4 * DAY)
-
-    def check(result: Run) -> None:
-        parts = ltgf(result)
-        assert min(parts) / max(parts) >= 0.8
-
-    ours = seen([*flood, *few], TWO_TENANTS, "astraea", DAY)
-    for other in ("tiresias-l", "fifo"):
-        theirs = seen([*flood, *few], TWO_TENANTS, other, DAY)
-        tells_apart(check, ours, theirs)
-        assert min(ltgf(theirs)) / max(ltgf(theirs)) < 0.1
-    # Sixteen for A in a fifth of the leases, eight in the others beside four for B: there is no more.
-    assert ltgf(ours) == pytest.approx((0.8, 0.8), rel=0.01)
-
-
-def tenants_day(policy: str, count: int, gpus: int) -> float:
-    """What tenant A has in a day with so many jobs of so many GPUs, beside B with eight jobs of two."""
-    mine = [job(f"A{i}", gpus=gpus, hours=30, tenant="A") for i in range(count)]
-    others = [job(f"B{i}", gpus=2, hours=30, tenant="B") for i in range(8)]
-    line = [each for pair in zip(mine, others, strict=False) for each in pair]
-    line += [*mine[len(others) :], *others[len(mine) :]]
-    return gpu_time(seen(line, TWO_TENANTS, policy, DAY), "A") / HOUR
-
-
-@claim("astraea", "a tenant gains nothing by asking for more GPUs a job")
-def test_asking_for_more_gains_nothing() -> None:
-    def check(policy: str) -> None:
-        honest = tenants_day(policy, 4, 4)
-        assert max(tenants_day(policy, 4, gpus) for gpus in (8, 16)) <= 1.02 * honest
-
-    tells_apart(check, "astraea", "tiresias-l")
-    tells_apart(check, "astraea", "fifo")
-    assert tenants_day("astraea", 4, 16) == tenants_day("astraea", 4, 4) == 192
-
-
-@claim("astraea", "a tenant gains nothing by splitting its jobs, where fairness between jobs rewards it")
-def test_splitting_gains_nothing() -> None:
-    def check(policy: str) -> None:
-        honest = tenants_day(policy, 4, 4)
-        assert max(tenants_day(policy, count, gpus) for count, gpus in ((8, 2), (16, 1))) <= 1.02 * honest
-
-    tells_apart(check, "astraea", "themis")
-    assert tenants_day("astraea", 16, 1) == 192
 
 
 # -- gandiva-fair
