@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from math import log
 
 import pytest
 
-from dovetail.model.cluster import Tenant
+from dovetail.model.cluster import Cluster, Tenant
+from dovetail.model.view import JobView
 from dovetail.policies.slurm.priority_factors import Usage, fair_share, usage_now, used_by
 from dovetail.sim.run import Run
 from dovetail.testing.build import Shape, cluster, job, run
 from dovetail.testing.claims import claim, tells_apart
+from dovetail.testing.mutants import mutant
 
 HOUR, DAY = 3600.0, 86_400.0
 FOUR = cluster(nodes=1, gpus=4, tenants=[Tenant("A"), Tenant("B")])
@@ -20,6 +24,96 @@ FLOOD = [
     *(job(f"a{i}", minutes=40, tenant="A") for i in range(100)),
     job("b", minutes=40, at=HOUR, tenant="B"),
 ]
+HOLE = [
+    job("A", gpus=6, hours=10),
+    job("H", gpus=8, hours=1, at=60),
+    job("B", gpus=2, hours=4, at=120),
+    job("C", gpus=2, hours=12, at=120),
+]
+TWO_WAIT = [
+    job("A", gpus=6, hours=10),
+    job("first", gpus=4, hours=10, at=60),
+    job("second", gpus=4, hours=10, at=120),
+    job("long", gpus=2, hours=20, at=180),
+]
+
+
+def equal_shares(cluster: Cluster, amounts: Mapping[str, float], tenants: Iterable[str]) -> dict[str, float]:
+    alike = {name: replace(tenant, weight=1.0) for name, tenant in cluster.tenants.items()}
+    return fair_share(replace(cluster, tenants=alike), amounts, tenants)
+
+
+def no_time(job: JobView, now: int) -> int:
+    return 1
+
+
+POLICY = "dovetail.policies.slurm.policy"
+BACKFILL = "dovetail.mechanisms.queue.reserved_backfill"
+MUTANTS = (
+    mutant(
+        "openpbs",
+        "fair-share",
+        "usage does not count",
+        killed_by="test_openpbs_lets_the_idle_account_be_next",
+        options={"weight_fair_share": 0.0},
+    ),
+    mutant(
+        "openpbs",
+        "fair-share",
+        "all accounts have the same share",
+        killed_by="test_openpbs_counts_usage_by_share",
+        replace={f"{POLICY}:fair_share": equal_shares},
+    ),
+    mutant(
+        "openpbs",
+        "decay of usage",
+        "usage never decays",
+        killed_by="test_openpbs_forgets_the_past",
+        options={"half_life": 0.0},
+    ),
+    mutant(
+        "openpbs",
+        "size",
+        "size does not count",
+        killed_by="test_openpbs_starts_the_wide_job_first",
+        options={"weight_size": 0.0},
+    ),
+    mutant(
+        "openpbs",
+        "age",
+        "age does not count",
+        killed_by="test_openpbs_lets_age_outweigh_size",
+        options={"weight_age": 0.0},
+    ),
+    mutant(
+        "openpbs",
+        "strict ordering",
+        "a job that does not fit is skipped",
+        killed_by="test_openpbs_orders_strictly_and_backfills",
+        options={"strict_ordering": False},
+    ),
+    mutant(
+        "openpbs",
+        "backfill",
+        "no job overtakes another",
+        killed_by="test_openpbs_orders_strictly_and_backfills",
+        options={"backfill_depth": 0},
+    ),
+    mutant(
+        "openpbs",
+        "backfill",
+        "every waiting job has a reservation",
+        killed_by="test_openpbs_backfills_around_one",
+        options={"backfill_depth": 99},
+    ),
+    mutant(
+        "openpbs",
+        "declared durations",
+        "a job is taken to end at once",
+        killed_by="test_openpbs_orders_strictly_and_backfills",
+        replace={f"{BACKFILL}:needed": no_time},
+    ),
+)
 
 
 @claim("slurm", "an account that floods the queue does not keep another out: its job is the next to start")
@@ -44,27 +138,47 @@ def _next_to_start(system: str) -> None:
 
 @claim("slurm", "backfill fills the hole before the first job in the queue and does not delay it")
 def test_slurm_fills_the_hole() -> None:
-    jobs = [
-        job("A", gpus=6, hours=10),
-        job("H", gpus=8, hours=1, at=60),
-        job("B", gpus=2, hours=4, at=120),
-        job("C", gpus=2, hours=12, at=120),
-    ]
-
-    def check(result: Run) -> None:
-        assert result.start("B") == 120
-        assert result.start("H") == 10 * HOUR
-        assert result.start("C") == 11 * HOUR
-
-    tells_apart(check, run(jobs, EIGHT, "slurm"), run(jobs, EIGHT, "fifo", discipline="skip"))
+    tells_apart(hole_filled, run(HOLE, EIGHT, "slurm"), run(HOLE, EIGHT, "fifo", discipline="skip"))
     with pytest.raises(AssertionError):  # strict order does not fill it
-        check(run(jobs, EIGHT, "fifo"))
+        hole_filled(run(HOLE, EIGHT, "fifo"))
+
+
+@claim("openpbs", "strict ordering goes with backfill: the first job is not delayed, and the hole is filled")
+def test_openpbs_orders_strictly_and_backfills() -> None:
+    ours = run(HOLE, EIGHT, "openpbs", strict_ordering=True)
+    tells_apart(hole_filled, ours, run(HOLE, EIGHT, "openpbs", strict_ordering=False))
+    tells_apart(hole_filled, ours, run(HOLE, EIGHT, "openpbs", strict_ordering=True, backfill_depth=0))
+
+
+def hole_filled(result: Run) -> None:
+    assert result.start("B") == 120
+    assert result.start("H") == 10 * HOUR
+    assert result.start("C") == 11 * HOUR
+
+
+def test_openpbs_without_strict_ordering_skips_and_with_depth_0_blocks() -> None:
+    def starts(**options: bool | int) -> list[float]:
+        result = run(HOLE, EIGHT, "openpbs", **options)
+        return [result.start(name) for name in "HBC"]
+
+    assert starts(strict_ordering=False) == [120 + 16 * HOUR, 120, 120 + 4 * HOUR]
+    assert starts(strict_ordering=True, backfill_depth=0) == [10 * HOUR, 11 * HOUR, 11 * HOUR]
+    with pytest.raises(ValueError, match="backfill_depth is a number of jobs, 0 or more, not -1"):
+        run(HOLE, EIGHT, "openpbs", backfill_depth=-1)
 
 
 @claim("slurm", "usage decays with its half-life")
 def test_the_past_is_forgotten() -> None:
+    _forgets("slurm")
+
+
+@claim("openpbs", "usage decays with its half-life")
+def test_openpbs_forgets_the_past() -> None:
+    _forgets("openpbs")
+
+
+def _forgets(system: str) -> None:
     """A took 40 GPU-hours four weeks ago, which count 2.5 now, and B took 8 an hour ago."""
-    one = cluster(nodes=1, gpus=4, tenants=[Tenant("A"), Tenant("B")])
     jobs = [
         job("long ago", gpus=4, hours=10, tenant="A"),
         job("just now", gpus=4, hours=2, at=28 * DAY, tenant="B"),
@@ -75,28 +189,78 @@ def test_the_past_is_forgotten() -> None:
     def check(result: Run) -> None:
         assert result.start("a") < result.start("b")
 
-    tells_apart(check, run(jobs, one, "slurm"), run(jobs, one, "slurm", half_life=0.0))
+    tells_apart(check, run(jobs, FOUR, system), run(jobs, FOUR, system, half_life=0.0))
+
+
+@claim("openpbs", "usage counts by share: of shares 3 and 1, twice the usage is less")
+def test_openpbs_counts_usage_by_share() -> None:
+    _by_share("openpbs")
+
+
+def _by_share(system: str) -> None:
+    """A used 8 GPU-hours of 12 with three quarters of the shares, B 4 with one."""
+    jobs = [
+        job("a before", gpus=4, hours=2, tenant="A"),
+        job("b before", gpus=4, hours=1, at=2 * HOUR, tenant="B"),
+        job("b", gpus=4, hours=1, at=2 * HOUR + 60, tenant="B"),
+        job("a", gpus=4, hours=1, at=2 * HOUR + 120, tenant="A"),
+    ]
+
+    def check(result: Run) -> None:
+        assert [result.start("a"), result.start("b")] == [3 * HOUR, 4 * HOUR]
+
+    shares = cluster(nodes=1, gpus=4, tenants=[Tenant("A", weight=3.0), Tenant("B")])
+    tells_apart(check, run(jobs, shares, system), run(jobs, FOUR, system))
+
+
+@claim("openpbs", "of one account the wide job goes first")
+def test_openpbs_starts_the_wide_job_first() -> None:
+    _wide_first("openpbs")
+
+
+def _wide_first(system: str) -> None:
+    """Size gives the wide job 500 more, a minute of age the small one 0.1."""
+    jobs = [
+        job("before", gpus=8, hours=10),
+        job("small", gpus=4, hours=1, at=60),
+        job("wide", gpus=8, hours=1, at=120),
+    ]
+
+    def check(result: Run) -> None:
+        assert [result.start("wide"), result.start("small")] == [10 * HOUR, 11 * HOUR]
+
+    tells_apart(check, run(jobs, EIGHT, system), run(jobs, EIGHT, "fifo"))
+
+
+@claim("openpbs", "a small job that waited a week goes before a wide one that waited a day")
+def test_openpbs_lets_age_outweigh_size() -> None:
+    _old_first("openpbs")
+
+
+def _old_first(system: str) -> None:
+    """Age gives the small job 1000 and the wide one 143; size gives them 500 and 1000."""
+    jobs = [
+        job("before", gpus=8, hours=8 * 24),
+        job("small", gpus=4, hours=1, at=60),
+        job("wide", gpus=8, hours=1, at=7 * DAY),
+    ]
+
+    def check(result: Run) -> None:
+        assert [result.start("small") / DAY, result.start("wide") / HOUR] == [8, 8 * 24 + 1]
+
+    tells_apart(check, run(jobs, EIGHT, system), run(jobs, EIGHT, system, weight_age=0.0))
 
 
 @claim("openpbs", "only the first job in the queue has a reservation: others are backfilled behind it alone")
 def test_openpbs_backfills_around_one() -> None:
-    jobs = [
-        job("A", gpus=6, hours=10),
-        job("first", gpus=4, hours=10, at=60),
-        job("second", gpus=4, hours=10, at=120),
-        job("long", gpus=2, hours=20, at=180),
-    ]
-
     def check(result: Run) -> None:
         assert result.start("long") == 180
         assert result.start("first") == 10 * HOUR
         assert result.start("second") == 20 * HOUR
 
-    tells_apart(check, run(jobs, EIGHT, "openpbs"), run(jobs, EIGHT, "slurm"))
-    deep = run(jobs, EIGHT, "openpbs", backfill_depth=2)
-    assert deep.start("second") == 10 * HOUR
-    strict = run(jobs, EIGHT, "openpbs", strict_ordering=True)
-    assert [strict.start(name) / HOUR for name in ("first", "second", "long")] == [10, 10, 20]
+    tells_apart(check, run(TWO_WAIT, EIGHT, "openpbs"), run(TWO_WAIT, EIGHT, "slurm"))
+    with pytest.raises(AssertionError):  # a deeper backfill protects the second job too
+        check(run(TWO_WAIT, EIGHT, "openpbs", backfill_depth=2))
 
 
 def test_the_backfill_pass_comes_every_half_minute() -> None:

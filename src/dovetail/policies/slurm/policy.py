@@ -166,18 +166,22 @@ def openpbs(
     half_life: float = WEEK,
     max_age: float = WEEK,
     backfill_depth: int = 1,
-    strict_ordering: bool = False,
+    strict_ordering: bool = True,
     weight_age: float = 1000.0,
     weight_fair_share: float = 10_000.0,
     weight_size: float = 1000.0,
     weight_qos: float = 0.0,
     qos_most: int = 10,
 ) -> Policy:
-    """The same priority, at every event, with a reservation for the first `backfill_depth` waiting jobs.
+    """The same priority, at every event, and backfill around the first `backfill_depth` waiting jobs.
 
-    With `strict_ordering` no job overtakes another. Reconstructed: how OpenPBS combines the two options is
-    our reading (order off and depth 1 is EASY backfill in fair-share order).
+    With `strict_ordering` these jobs have reservations, and a job behind them starts if it delays none;
+    with a depth of 0 no job overtakes another. Without it a job that does not fit is skipped, and nothing is
+    reserved for it.
+    Deviations: OpenPBS ships with strict ordering off and helps jobs that starve, which is not modelled here.
     """
+    if backfill_depth < 0:
+        raise ValueError(f"backfill_depth is a number of jobs, 0 or more, not {backfill_depth}")
     return Batch(
         weights=Weights(
             age=weight_age, fair_share=weight_fair_share, size=weight_size, partition=0.0, qos=weight_qos
@@ -189,6 +193,6 @@ def openpbs(
         interval=0,
         window=None,
         depth=None,
-        reservations=backfill_depth,
-        overtaking=not strict_ordering,
+        reservations=backfill_depth if strict_ordering else 0,
+        overtaking=backfill_depth > 0 or not strict_ordering,
     )
