@@ -32,7 +32,7 @@ OVER_QUOTA = "AssocGrpGRES"
 OTHER = "a job of another tenant"
 
 _HELD = {
-    "JobHeldUser": "Its user holds it. It waits for its turn after dovetail release {id}.",
+    "JobHeldUser": "Its user holds it. Queue it with dovetail release {id}.",
     "JobHeldAdmin": "An administrator holds it.",
     "BeginTime": "Its begin time has not come.",
     "Dependency": "It waits for other jobs: {dependency}.",
