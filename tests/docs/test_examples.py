@@ -119,6 +119,7 @@ _CHANGES = (
     (r"\bstep \d+", "step N"),
     (r"[+<-](?=N)", ""),
     (r"^ +[0-9a-z]{6}\b", "  ID"),  # of jobs that no page has named
+    (r"(?<=dovetail release )[0-9a-z]{6}\b", "ID"),
     (
         r"^ +(?:No GPU was found|Pretending to have|Memory and CPU limits|Only \w+ limits|Jobs of).*\n",
         "",
