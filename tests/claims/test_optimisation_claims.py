@@ -1,4 +1,4 @@
-"""Dorm and Shockwave: a mixed-integer program and a market."""
+"""Shockwave: a market that plans ahead."""
 
 from __future__ import annotations
 
@@ -6,112 +6,16 @@ from itertools import pairwise
 from random import Random
 from statistics import mean
 
-import numpy as np
 import pytest
 
-from dovetail.core.core import Core, Step
-from dovetail.model.action import Resize, Stop
-from dovetail.model.cluster import Cluster, Node
-from dovetail.model.job import Job, Profile, Shape, Traits
+from dovetail.model.job import Job, Profile, Traits
 from dovetail.model.profile_arithmetic import regime_at
 from dovetail.model.units import HOUR, SECOND
-from dovetail.policies.dorm.containers import dominant_shares
 from dovetail.policies.gavel import gavel
 from dovetail.policies.shockwave.regimes import Forecast, ahead, behind, time_of
 from dovetail.sim.run import Run
 from dovetail.testing.build import cluster, job, run
 from dovetail.testing.claims import claim, tells_apart
-
-# -- Dorm
-
-NODE = {"gpus": 4, "cpus": 24_000}
-THREE = Cluster(tuple(Node(f"n{i}", **NODE, partitions=frozenset({f"p{i}"})) for i in range(3)))  # type: ignore[arg-type]
-CORES = {"a": 2, "b": 10, "c": 4}  # of one container, which has one GPU
-
-
-def app(id: str, tasks: int = 1, *, elastic: bool = True, partition: str = "", at: float = 0.0) -> Job:
-    shape = Shape(tasks, 1, cpus=1_000 * CORES[id], partition=partition)
-    traits = Traits(least=1, most=12, profile=Profile()) if elastic else Traits(profile=Profile())
-    return job(id, shape=shape, hours=10, at=at, traits=traits)
-
-
-def held(result: Run, at: float) -> dict[str, int]:
-    """Containers of each at one moment."""
-    now = round(at * SECOND)
-    return {
-        part.job: sum(spot[1].bit_count() for spot in part.spots)
-        for part in result.stretches
-        if part.start <= now < part.end
-    }
-
-
-def use(count: dict[str, int]) -> float:
-    """Parts of all GPUs and of all cores in use, added up."""
-    return sum(count.values()) / 12 + sum(CORES[id] * n for id, n in count.items()) / 72
-
-
-def loss(count: dict[str, int]) -> float:
-    """How far dominant shares are from the fair ones, added up."""
-    part = np.array([[1 / 12, CORES[id] / 72] for id in CORES])
-    fair = dominant_shares(part, np.full(3, 12.0))
-    return float(np.abs(np.array([count.get(id, 0) for id in CORES]) * part.max(axis=1) - fair).sum())
-
-
-@claim(
-    "dorm",
-    "more is in use than with a third of the cluster for each, and shares stay near the fair ones",
-)
-def test_more_is_used_than_by_an_equal_partition() -> None:
-    ours = run([app(id) for id in CORES], THREE, "dorm")
-    thirds = {"a": (4, "p0"), "b": (2, "p1"), "c": (4, "p2")}  # as many containers as a node holds
-    static = run([app(id, n, elastic=False, partition=p) for id, (n, p) in thirds.items()], THREE, "fifo")
-
-    def check(result: Run) -> None:
-        assert use(held(result, 60)) > 1.45
-
-    tells_apart(check, ours, static)
-    assert use(held(ours, 60)) >= 1.9
-    assert use(held(static, 60)) == pytest.approx(10 / 12 + 44 / 72)
-    assert loss(held(ours, 60)) <= 0.1 * 2 * 3
-
-
-@claim("dorm", "the loss of fairness stays within theta1 x 2m, which use alone would break")
-def test_the_loss_of_fairness_is_bounded() -> None:
-    def check(result: Run) -> None:
-        assert loss(held(result, 60)) <= 0.05 * 2 * 3
-
-    jobs = [app(id) for id in CORES]
-    tells_apart(check, run(jobs, THREE, "dorm", theta1=0.05), run(jobs, THREE, "dorm", theta1=10.0))
-
-
-def disturbed(theta2: float) -> tuple[Run, list[str]]:
-    """A has the cluster to itself; B and C come later. Who was resized."""
-    seen: list[str] = []
-
-    def keep(core: Core, step: Step) -> None:
-        seen.extend(action.job for action in step.actions if isinstance(action, Resize | Stop))
-
-    jobs = [app("a"), app("b", at=600), app("c", at=900)]
-    return run(jobs, THREE, "dorm", theta2=theta2, on_step=keep), seen
-
-
-@claim(
-    "dorm",
-    "with theta2 = 0 no running application is ever resized; with theta2 = 1 at least as much is in use",
-)
-def test_resizing_is_bounded() -> None:
-    def untouched(case: tuple[Run, list[str]]) -> None:
-        assert case[1] == []
-
-    def well_used(case: tuple[Run, list[str]]) -> None:
-        assert use(held(case[0], 1_000)) > 1.5
-
-    never, always = disturbed(0.0), disturbed(1.0)
-    tells_apart(untouched, never, always)
-    tells_apart(well_used, always, never)
-
-
-# -- Shockwave
 
 FASTER = Profile(regimes=((0.5, 1.0), (0.5, 4.0)))  # four times as fast after half its epochs
 
