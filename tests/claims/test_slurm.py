@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from math import log
+from typing import Any, cast
 
 import pytest
 
 from dovetail.model.cluster import Cluster, Tenant
-from dovetail.model.view import JobView
+from dovetail.model.view import JobView, Policy
+from dovetail.policies.slurm.policy import Batch, slurm
 from dovetail.policies.slurm.priority_factors import Usage, fair_share, usage_now, used_by
 from dovetail.sim.run import Run
 from dovetail.testing.build import Shape, cluster, job, run
@@ -47,9 +49,134 @@ def no_time(job: JobView, now: int) -> int:
     return 1
 
 
+def without_siblings(
+    cluster: Cluster, amounts: Mapping[str, float], tenants: Iterable[str]
+) -> dict[str, float]:
+    """Every account is at the top."""
+    flat = {name: replace(tenant, parent="") for name, tenant in cluster.tenants.items()}
+    return fair_share(replace(cluster, tenants=flat), amounts, tenants)
+
+
+def never_overtaking(**options: Any) -> Policy:
+    return replace(cast("Batch", slurm(**options)), overtaking=False)
+
+
+def one_reservation(**options: Any) -> Policy:
+    return replace(cast("Batch", slurm(**options)), reservations=1)
+
+
+def no_reservation(**options: Any) -> Policy:
+    return replace(cast("Batch", slurm(**options)), reservations=0)
+
+
 POLICY = "dovetail.policies.slurm.policy"
 BACKFILL = "dovetail.mechanisms.queue.reserved_backfill"
 MUTANTS = (
+    mutant(
+        "slurm",
+        "fair-share",
+        "usage does not count",
+        killed_by="test_the_idle_account_is_next",
+        options={"weight_fair_share": 0.0},
+    ),
+    mutant(
+        "slurm",
+        "fair-share",
+        "all accounts have the same share",
+        killed_by="test_usage_counts_by_share",
+        replace={f"{POLICY}:fair_share": equal_shares},
+    ),
+    mutant(
+        "slurm",
+        "fair-share",
+        "the tree of accounts does not count",
+        killed_by="test_an_idle_member_of_a_busy_account_waits",
+        replace={f"{POLICY}:fair_share": without_siblings},
+    ),
+    mutant(
+        "slurm",
+        "decay of usage",
+        "usage never decays",
+        killed_by="test_the_past_is_forgotten",
+        options={"half_life": 0.0},
+    ),
+    mutant(
+        "slurm",
+        "size",
+        "size does not count",
+        killed_by="test_the_wide_job_starts_first",
+        options={"weight_size": 0.0},
+    ),
+    mutant(
+        "slurm",
+        "age",
+        "age does not count",
+        killed_by="test_age_outweighs_size",
+        options={"weight_age": 0.0},
+    ),
+    mutant(
+        "slurm",
+        "age",
+        "age grows on after a week",
+        killed_by="test_age_counts_up_to_a_limit",
+        options={"max_age": 1000 * DAY, "weight_age": 1000 * 1000.0 / 7},
+    ),
+    mutant(
+        "slurm",
+        "partition",
+        "partitions do not count",
+        killed_by="test_the_better_partition_goes_first",
+        options={"weight_partition": 0.0},
+    ),
+    mutant(
+        "slurm",
+        "QOS",
+        "QOS does not count",
+        killed_by="test_the_higher_qos_goes_first",
+        options={"weight_qos": 0.0},
+    ),
+    mutant(
+        "slurm",
+        "backfill",
+        "no job overtakes another",
+        killed_by="test_slurm_fills_the_hole",
+        factory=never_overtaking,
+    ),
+    mutant(
+        "slurm",
+        "reservations",
+        "a job that does not fit is skipped",
+        killed_by="test_slurm_fills_the_hole",
+        factory=no_reservation,
+    ),
+    mutant(
+        "slurm",
+        "reservations",
+        "the first waiting job alone has a reservation",
+        killed_by="test_every_waiting_job_has_a_reservation",
+        factory=one_reservation,
+    ),
+    mutant(
+        "slurm",
+        "two passes",
+        "backfill comes at every event",
+        killed_by="test_the_backfill_pass_comes_every_half_minute",
+        options={"interval": 0.0},
+    ),
+    mutant(
+        "slurm",
+        "reservations",
+        "they may lie any time ahead",
+        killed_by="test_reservations_lie_within_a_day",
+        options={"window": None},
+    ),
+    mutant(
+        "slurm",
+        "declared durations",
+        "a job is taken to end at once",
+        killed_by="test_slurm_fills_the_hole",
+        replace={f"{BACKFILL}:needed": no_time},
+    ),
     mutant(
         "openpbs",
         "fair-share",
@@ -192,6 +319,11 @@ def _forgets(system: str) -> None:
     tells_apart(check, run(jobs, FOUR, system), run(jobs, FOUR, system, half_life=0.0))
 
 
+@claim("slurm", "usage counts by share: of shares 3 and 1, twice the usage is less")
+def test_usage_counts_by_share() -> None:
+    _by_share("slurm")
+
+
 @claim("openpbs", "usage counts by share: of shares 3 and 1, twice the usage is less")
 def test_openpbs_counts_usage_by_share() -> None:
     _by_share("openpbs")
@@ -213,6 +345,30 @@ def _by_share(system: str) -> None:
     tells_apart(check, run(jobs, shares, system), run(jobs, FOUR, system))
 
 
+@claim("slurm", "an idle member of a busy account goes after an account that used less")
+def test_an_idle_member_of_a_busy_account_waits() -> None:
+    """x1 used 8 GPU-hours for x, y used 4: x2 is charged for its sibling."""
+    tree = [Tenant("x"), Tenant("y"), Tenant("x1", "x"), Tenant("x2", "x")]
+    jobs = [
+        job("x1 before", gpus=4, hours=2, tenant="x1"),
+        job("y before", gpus=4, hours=1, at=2 * HOUR, tenant="y"),
+        job("x2", gpus=4, hours=1, at=2 * HOUR + 60, tenant="x2"),
+        job("y", gpus=4, hours=1, at=2 * HOUR + 120, tenant="y"),
+    ]
+
+    def check(result: Run) -> None:
+        assert [result.start("y"), result.start("x2")] == [3 * HOUR, 4 * HOUR]
+
+    flat = cluster(nodes=1, gpus=4, tenants=[Tenant(tenant.name) for tenant in tree])
+    ours = run(jobs, cluster(nodes=1, gpus=4, tenants=tree), "slurm")
+    tells_apart(check, ours, run(jobs, flat, "slurm"))
+
+
+@claim("slurm", "of one account the wide job goes first")
+def test_the_wide_job_starts_first() -> None:
+    _wide_first("slurm")
+
+
 @claim("openpbs", "of one account the wide job goes first")
 def test_openpbs_starts_the_wide_job_first() -> None:
     _wide_first("openpbs")
@@ -230,6 +386,11 @@ def _wide_first(system: str) -> None:
         assert [result.start("wide"), result.start("small")] == [10 * HOUR, 11 * HOUR]
 
     tells_apart(check, run(jobs, EIGHT, system), run(jobs, EIGHT, "fifo"))
+
+
+@claim("slurm", "a small job that waited a week goes before a wide one that waited a day")
+def test_age_outweighs_size() -> None:
+    _old_first("slurm")
 
 
 @claim("openpbs", "a small job that waited a week goes before a wide one that waited a day")
@@ -251,6 +412,59 @@ def _old_first(system: str) -> None:
     tells_apart(check, run(jobs, EIGHT, system), run(jobs, EIGHT, system, weight_age=0.0))
 
 
+@claim("slurm", "age counts up to a limit: after a week a wide job goes before a small one of any age")
+def test_age_counts_up_to_a_limit() -> None:
+    jobs = [
+        job("before", gpus=8, hours=40 * 24),
+        job("small", gpus=4, hours=1, at=60),
+        job("wide", gpus=8, hours=1, at=33 * DAY),
+    ]
+
+    def check(result: Run) -> None:
+        assert [result.start("wide") / DAY, result.start("small") / HOUR] == [40, 40 * 24 + 1]
+
+    tells_apart(check, run(jobs, EIGHT, "slurm"), run(jobs, EIGHT, "slurm", max_age=40 * DAY))
+
+
+@claim("slurm", "a job of a partition with a larger factor goes first")
+def test_the_better_partition_goes_first() -> None:
+    on = cluster(nodes=1, gpus=8, partitions=frozenset({"batch", "urgent"}))
+    jobs = [
+        job("before", shape=Shape(8, partition="batch"), hours=10),
+        job("batch", shape=Shape(8, partition="batch"), hours=1, at=60),
+        job("urgent", shape=Shape(8, partition="urgent"), hours=1, at=120),
+    ]
+
+    def check(result: Run) -> None:
+        assert [result.start("urgent"), result.start("batch")] == [10 * HOUR, 11 * HOUR]
+
+    ours = run(jobs, on, "slurm", partitions={"urgent": 1.0, "batch": 0.1})
+    tells_apart(check, ours, run(jobs, on, "slurm", partitions={"urgent": 0.1, "batch": 0.1}))
+
+
+@claim("slurm", "a job of a higher QOS goes first where QOS has a weight")
+def test_the_higher_qos_goes_first() -> None:
+    jobs = [
+        job("before", gpus=8, hours=10),
+        job("low", gpus=8, hours=1, at=60, priority=1),
+        job("high", gpus=8, hours=1, at=120, priority=5),
+    ]
+
+    def check(result: Run) -> None:
+        assert [result.start("high"), result.start("low")] == [10 * HOUR, 11 * HOUR]
+
+    tells_apart(check, run(jobs, EIGHT, "slurm", weight_qos=1000.0), run(jobs, EIGHT, "slurm"))
+
+
+@claim("slurm", "every waiting job has a reservation: a long job delays neither the first nor the second")
+def test_every_waiting_job_has_a_reservation() -> None:
+    def check(result: Run) -> None:
+        starts = [result.start(name) / HOUR for name in ("first", "second", "long")]
+        assert starts == [10, 10, 20]
+
+    tells_apart(check, run(TWO_WAIT, EIGHT, "slurm"), run(TWO_WAIT, EIGHT, "openpbs"))
+
+
 @claim("openpbs", "only the first job in the queue has a reservation: others are backfilled behind it alone")
 def test_openpbs_backfills_around_one() -> None:
     def check(result: Run) -> None:
@@ -263,15 +477,36 @@ def test_openpbs_backfills_around_one() -> None:
         check(run(TWO_WAIT, EIGHT, "openpbs", backfill_depth=2))
 
 
+@claim(
+    "slurm", "a backfill pass comes at most every 30 s: a job that comes 10 s after one waits for the next"
+)
 def test_the_backfill_pass_comes_every_half_minute() -> None:
-    """Two holes of one GPU: the second candidate comes 10 s after a pass and is served 20 s later."""
     jobs = [
         job("A", gpus=6, hours=10),
         job("H", gpus=8, hours=1, at=100),
         job("B", gpus=1, hours=1, at=110),
     ]
-    assert run(jobs, EIGHT, "slurm").start("B") == 130
-    assert run(jobs, EIGHT, "slurm", interval=0.0).start("B") == 110
+
+    def check(result: Run) -> None:
+        assert result.start("B") == 130
+
+    ours, at_once = run(jobs, EIGHT, "slurm"), run(jobs, EIGHT, "slurm", interval=0.0)
+    tells_apart(check, ours, at_once)
+    assert at_once.start("B") == 110
+
+
+@claim("slurm", "nothing is reserved further than a day ahead: until then a long job goes before a wide one")
+def test_reservations_lie_within_a_day() -> None:
+    jobs = [
+        job("A", gpus=6, hours=48),
+        job("H", gpus=8, hours=1, at=60),
+        job("C", gpus=2, hours=72, at=120),
+    ]
+
+    def check(result: Run) -> None:
+        assert [result.start("C"), result.start("H")] == [120, 120 + 72 * HOUR]
+
+    tells_apart(check, run(jobs, EIGHT, "slurm"), run(jobs, EIGHT, "slurm", window=None))
 
 
 def test_nothing_rings_when_nothing_happens() -> None:
