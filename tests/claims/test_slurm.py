@@ -11,6 +11,7 @@ import pytest
 
 from dovetail.model.cluster import Cluster, Tenant
 from dovetail.model.view import JobView, Policy
+from dovetail.policies.slurm.fair_tree import fair_tree
 from dovetail.policies.slurm.policy import Batch, slurm
 from dovetail.policies.slurm.priority_factors import Usage, fair_share, usage_now, used_by
 from dovetail.sim.run import Run
@@ -57,6 +58,20 @@ def without_siblings(
     return fair_share(replace(cluster, tenants=flat), amounts, tenants)
 
 
+def tree_without_levels(
+    cluster: Cluster, amounts: Mapping[str, float], tenants: Iterable[str]
+) -> dict[str, float]:
+    flat = {name: replace(tenant, parent="") for name, tenant in cluster.tenants.items()}
+    return fair_tree(replace(cluster, tenants=flat), amounts, tenants)
+
+
+def tree_of_equals(
+    cluster: Cluster, amounts: Mapping[str, float], tenants: Iterable[str]
+) -> dict[str, float]:
+    alike = {name: replace(tenant, weight=1.0) for name, tenant in cluster.tenants.items()}
+    return fair_tree(replace(cluster, tenants=alike), amounts, tenants)
+
+
 def never_overtaking(**options: Any) -> Policy:
     return replace(cast("Batch", slurm(**options)), overtaking=False)
 
@@ -92,6 +107,27 @@ MUTANTS = (
         "the tree of accounts does not count",
         killed_by="test_an_idle_member_of_a_busy_account_waits",
         replace={f"{POLICY}:fair_share": without_siblings},
+    ),
+    mutant(
+        "slurm",
+        "Fair Tree",
+        "the classic formula counts",
+        killed_by="test_fair_tree_ranks_accounts_before_their_members",
+        options={"algorithm": "classic"},
+    ),
+    mutant(
+        "slurm",
+        "Fair Tree",
+        "all accounts are on one level",
+        killed_by="test_fair_tree_ranks_accounts_before_their_members",
+        replace={f"{POLICY}:fair_tree": tree_without_levels},
+    ),
+    mutant(
+        "slurm",
+        "Fair Tree",
+        "all accounts have the same share",
+        killed_by="test_fair_tree_ranks_accounts_before_their_members",
+        replace={f"{POLICY}:fair_tree": tree_of_equals},
     ),
     mutant(
         "slurm",
@@ -364,6 +400,25 @@ def test_an_idle_member_of_a_busy_account_waits() -> None:
     tells_apart(check, ours, run(jobs, flat, "slurm"))
 
 
+@claim(
+    "slurm", "Fair Tree: all members of an account that used less of its share go before those of its sibling"
+)
+def test_fair_tree_ranks_accounts_before_their_members() -> None:
+    """x used 16 GPU-hours with two shares, all by x1, and y 12 with one, all by y1."""
+    tree = [Tenant("x", weight=2.0), Tenant("y"), *(Tenant(f"{up}{i}", up) for up in "xy" for i in (1, 2))]
+    on = cluster(nodes=1, gpus=4, tenants=tree)
+    jobs = [
+        job("x1 before", gpus=4, hours=4, tenant="x1"),
+        job("y1 before", gpus=4, hours=3, at=4 * HOUR, tenant="y1"),
+        *(job(name, gpus=4, minutes=1, at=5 * HOUR, tenant=name) for name in ("y1", "y2", "x1", "x2")),
+    ]
+
+    def check(result: Run) -> None:
+        assert sorted(("x1", "x2", "y1", "y2"), key=result.start) == ["x2", "x1", "y2", "y1"]
+
+    tells_apart(check, run(jobs, on, "slurm", algorithm="fair_tree"), run(jobs, on, "slurm"))
+
+
 @claim("slurm", "of one account the wide job goes first")
 def test_the_wide_job_starts_first() -> None:
     _wide_first("slurm")
@@ -548,3 +603,16 @@ def test_fair_share_of_accounts_in_a_tree() -> None:
     assert factors["x1"] == 0.25  # all of x's half, of which its share is half
     assert factors["x2"] == 0.5  # idle, and yet a member of x
     assert fair_share(tree, {}, ("new",))["new"] == 1.0
+
+
+def test_fair_tree_ranks_ties_and_jobs_of_inner_accounts() -> None:
+    tree = cluster(
+        tenants=[Tenant("x"), Tenant("y"), Tenant("x1", "x"), Tenant("x2", "x"), Tenant("y1", "y")]
+    )
+    # x and y are tied, so their members rank together: x2 used nothing, y1 all of y, x1 all of x.
+    factors = fair_tree(tree, {"x": 4.0, "x1": 4.0, "y": 4.0, "y1": 4.0}, ())
+    assert factors == {"x2": 1.0, "y1": 2 / 3, "x1": 1 / 3}
+    assert fair_tree(tree, {}, ()) == {"x1": 1.0, "x2": 1.0, "y1": 1.0}
+    # x has jobs of its own, which used 1 of 4: they rank before x1, and the new account before both.
+    mixed = fair_tree(tree, {"x": 4.0, "x1": 3.0, "y": 9.0, "y1": 9.0}, ("x", "new"))
+    assert mixed == {"new": 1.0, "x2": 0.8, "x": 0.6, "x1": 0.4, "y1": 0.2}

@@ -10,11 +10,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from heapq import nsmallest
+from typing import Literal
 
 from dovetail.mechanisms.order.keys import arrival
 from dovetail.mechanisms.queue.reserved_backfill import backfilled
 from dovetail.model.units import micros
 from dovetail.model.view import JobView, Order, Plan, Policy, View
+from dovetail.policies.slurm.fair_tree import fair_tree
 from dovetail.policies.slurm.priority_factors import (
     Usage,
     Weights,
@@ -51,6 +53,7 @@ class Batch:
     depth: int | None  # waiting jobs looked at in a pass
     reservations: int | None  # how many of them get a reservation
     overtaking: bool = True
+    ranked: bool = False  # the fair-share factor is the rank in the tree of accounts
     order: Order = arrival
     quantum: int | None = None
 
@@ -78,9 +81,10 @@ class Batch:
     def _score(self, view: View, past: Mapping[str, float]) -> Callable[[JobView], float]:
         queue = view.queue
         waiting = {heap[0][2].tenant for shape in queue.shapes() for heap in queue.groups(shape).values()}
+        factors = fair_tree if self.ranked else fair_share
         return multi_factor(
             view,
-            fair_share(view.cluster, past, waiting),
+            factors(view.cluster, past, waiting),
             self.weights,
             max_age=self.max_age,
             partitions=self.partitions,
@@ -133,12 +137,14 @@ def slurm(
     weight_qos: float = 0.0,
     partitions: Mapping[str, float] | None = None,
     qos_most: int = 10,
+    algorithm: Literal["classic", "fair_tree"] = "classic",
 ) -> Policy:
     """Fair-share priority, and backfill with a reservation for every waiting job (Yoo et al., JSSPP 2003).
 
     Accounts are tenants, a QOS is a job's priority (as part of `qos_most`), and `partitions` gives partitions
     their factors from 0 to 1. With `half_life=0` usage does not decay. The weights are those of the manual's
-    example.
+    example. With `algorithm=fair_tree`, Slurm's default since 19.05, the fair-share factor is the rank in the
+    tree of accounts: all below an account that used less of its share go before all below its sibling.
     Deviations: no preemption by partition or QOS; times are not rounded to a resolution; a job that outlives
     its declared length is not killed.
     """
@@ -158,6 +164,7 @@ def slurm(
         window=None if window is None else micros(window),
         depth=depth,
         reservations=None,
+        ranked=algorithm == "fair_tree",
     )
 
 
