@@ -220,16 +220,19 @@ def two_apps(cores: tuple[int, int], on: Cluster, policy: str = "dorm", **option
 ELASTIC = Traits(least=1, most=12, profile=Profile())
 
 
-@claim("dorm", "the use of all resources counts: GPUs and cores are both used up")
+@claim("dorm", "the use of all resources counts: a GPU is left idle where more cores are used for it")
 def test_the_use_of_all_resources_counts() -> None:
-    """On 10 GPUs and 60 cores five containers of 2 cores and five of 9 use 1 + 55/60, the most there is."""
-    on = Cluster((Node("n", gpus=10, cpus=60_000),))
+    """On 10 GPUs and 64 cores: 9 GPUs and 62 cores are more than 10 GPUs and 44 cores."""
+    on = Cluster((Node("n", gpus=10, cpus=64_000),))
+    jobs = [
+        job("a", shape=Shape(1, 3, cpus=2_000), hours=10, traits=ELASTIC),
+        job("b", shape=Shape(1, 2, cpus=20_000), hours=10, traits=ELASTIC),
+    ]
 
-    def check(count: dict[str, int]) -> None:
-        assert count == {"a": 5, "b": 5}
+    def check(result: Run) -> None:
+        assert held(result, 60) == {"a": 1 * 3, "b": 3 * 2}  # GPUs
 
-    fair = two_apps((2, 9), on, theta1=0.0)
-    tells_apart(check, two_apps((2, 9), on, theta1=10.0), fair)
+    tells_apart(check, run(jobs, on, "dorm", theta1=10.0), run(jobs, on, "dorm", theta1=0.0))
 
 
 @claim("dorm", "with theta1 = 0 shares are those of dominant resource fairness, though another use is larger")
