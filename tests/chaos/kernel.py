@@ -311,6 +311,7 @@ class Kernel:
 
     def power_lost(self, disk: Disk | None) -> None:
         """The machine stops at once."""
+        ended = dict(self.ended)  # of which the notes may be lost, though their supervisors die here
         for process in list(self.room.processes.values()):
             if process.machine != "outside":
                 self.room.kill(process)
@@ -320,6 +321,7 @@ class Kernel:
         self.jobs.clear()
         if disk is not None:
             disk.power_lost()
+        self.ended = ended | self.ended
         for folder in list(self.ended):
             self._forget_unrecorded(folder)
 
