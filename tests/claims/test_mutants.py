@@ -11,7 +11,11 @@ from typing import Any
 
 import pytest
 
+from dovetail.mechanisms.order.keys import arrival
+from dovetail.model.units import SECOND
+from dovetail.model.view import Plan, View
 from dovetail.policies.catalogue import read_systems
+from dovetail.testing.build import cluster, job, run
 from dovetail.testing.mutants import Mutant, applied, calls, mutant, verdict
 
 FILES = [
@@ -87,6 +91,24 @@ def test_an_error_is_not_a_kill() -> None:
         here(breaks, harmless())
     with pytest.raises(AssertionError):
         here(breaks_elsewhere, harmless())
+
+
+def test_a_simulation_without_end_is_not_a_kill() -> None:
+    class Idle:
+        """Starts nothing, and looks again after a second."""
+
+        order, group, quantum = arrival, None, None
+
+        def decide(self, view: View) -> Plan:
+            plan = view.draft()
+            plan.review_at = view.now + SECOND
+            return plan
+
+    def waits() -> None:
+        run([job("a", seconds=1)], cluster(), Idle())
+        raise AssertionError("it has ended")
+
+    assert here(waits, harmless()) == "survived"
 
 
 def test_options_are_forced_and_put_back() -> None:

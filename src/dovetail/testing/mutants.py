@@ -1,7 +1,8 @@
 """Mutants: a system with one part of its paper switched off, which a claim of that system must notice.
 
 A claim file lists them beside its claims as `MUTANTS`. A mutant is killed when the claim that it names fails
-at one of its assertions. An error is not a kill: a system that crashes says nothing about the part.
+at one of its assertions. An error is not a kill: a system that crashes says nothing about the part. Nor is a
+simulation that does not end, because the mutant lets a job wait for ever.
 """
 
 from __future__ import annotations
@@ -20,9 +21,16 @@ from unittest.mock import patch
 import pytest
 
 from dovetail.policies.registry import POLICIES
+from dovetail.sim import run as sim_run
+from dovetail.sim.simulate import simulate
 
 Verdict = Literal["killed", "survived"]
 PARAM = type(pytest.param())
+MOST_STEPS = 30_000  # of a simulation under a mutant; those of claims have fewer
+
+
+class Endless(Exception):
+    """A simulation under a mutant does not end."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,6 +86,7 @@ def applied(broken: Mutant, claims: ModuleType) -> Iterator[None]:
     _forget(claims)
     try:
         with ExitStack() as stack:
+            stack.enter_context(patch.object(sim_run, "simulate", _bounded(simulate)))
             for path, replacement in broken.replaced.items():
                 module, _, attribute = path.partition(":")
                 holder: Any = import_module(module)
@@ -88,6 +97,16 @@ def applied(broken: Mutant, claims: ModuleType) -> Iterator[None]:
             yield
     finally:
         _forget(claims)
+
+
+def _bounded(endless: Callable[..., Iterator[Any]]) -> Callable[..., Iterator[Any]]:
+    def bounded(*args: Any, **named: Any) -> Iterator[Any]:
+        for number, step in enumerate(endless(*args, **named)):
+            if number == MOST_STEPS:
+                raise Endless
+            yield step
+
+    return bounded
 
 
 def _forget(module: ModuleType) -> None:
@@ -107,7 +126,7 @@ def verdict(test: Callable[..., None], broken: Mutant, claims: ModuleType) -> Ve
                 if frame.filename != claims.__file__:
                     raise
                 return "killed"
-            except pytest.fail.Exception:  # the check holds for the mutant, and for the baseline too
+            except (Endless, pytest.fail.Exception):  # no end; or it holds for the mutant and the baseline
                 continue
     return "survived"
 
