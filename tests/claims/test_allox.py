@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import product
 from random import Random
 from statistics import mean
@@ -134,11 +134,11 @@ def devices(**counts: int) -> Cluster:
     )
 
 
-def on(id: str, minutes: dict[str, float], **more: object) -> Job:
+def on(id: str, minutes: Mapping[str, float], **more: Any) -> Job:
     """A job by how long it takes on each kind; the first is its reference."""
     reference = next(iter(minutes.values()))
     speeds = {kind: reference / time for kind, time in minutes.items()}
-    return job(id, minutes=reference, profile=Profile(speeds=speeds), **more)  # type: ignore[arg-type]
+    return job(id, minutes=reference, profile=Profile(speeds=speeds), **more)
 
 
 def total(result: Run) -> float:
@@ -168,7 +168,7 @@ def test_matching_beats_the_gpu_alone() -> None:
     assert total(fifo) == pytest.approx(9)
 
 
-def least_total(times: list[dict[str, float]], machines: list[str]) -> float:
+def least_total(times: Sequence[Mapping[str, float]], machines: list[str]) -> float:
     """Over all ways to deal the jobs to machines, each of which takes the shortest first."""
     best = float("inf")
     for where in product(range(len(machines)), repeat=len(times)):
@@ -192,10 +192,10 @@ def test_matching_is_the_best_schedule() -> None:
             times = [
                 {"GPU": luck.randint(1, 9), "CPU": luck.randint(1, 30)} for _ in range(luck.randint(2, 5))
             ]
-            jobs = [on(f"j{i}", minutes) for i, minutes in enumerate(times)]  # type: ignore[arg-type]
+            jobs = [on(f"j{i}", minutes) for i, minutes in enumerate(times)]
             result = run(jobs, devices(**counts), policy, **options)
             machines = [kind for kind, n in counts.items() for _ in range(n)]
-            found.append(total(result) - least_total(times, machines))  # type: ignore[arg-type]
+            found.append(total(result) - least_total(times, machines))
         return found
 
     def check(gap: list[float]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -24,8 +25,8 @@ from dovetail.testing.mutants import mutant
 
 Vector = npt.NDArray[np.float64]
 
-NODE = {"gpus": 4, "cpus": 24_000}
-THREE = Cluster(tuple(Node(f"n{i}", **NODE, partitions=frozenset({f"p{i}"})) for i in range(3)))  # type: ignore[arg-type]
+NODE: dict[str, Any] = {"gpus": 4, "cpus": 24_000}
+THREE = Cluster(tuple(Node(f"n{i}", **NODE, partitions=frozenset({f"p{i}"})) for i in range(3)))
 CORES = {"a": 2, "b": 10, "c": 4}  # of one container, which has one GPU
 
 

@@ -58,14 +58,21 @@ MUTANTS = (
         killed_by="test_a_quota_is_taken_back",
         options={"reclaim": False},
     ),
+    mutant(
+        "dovetail",
+        "preemption inside a tenant",
+        "jobs of lower priority run to their end",
+        killed_by="test_a_job_evicts_lower_priorities_of_its_own_tenant_alone",
+        options={"preempt": False},
+    ),
 )
 
 
-def flood(tenant: str = "", **more: object) -> list[Job]:
+def flood(tenant: str = "", **more: Any) -> list[Job]:
     """Eight jobs of one GPU that run, a gang of two whole nodes, and forty jobs of one GPU behind it."""
     running = [job(f"r{i}", hours=1 + i / 8, tenant=tenant) for i in range(8)]
     wide = job("wide", shape=Shape(2, 4), hours=1, at=60, tenant=tenant)
-    small = [job(f"s{i}", hours=1, at=120 + i, tenant=tenant, **more) for i in range(40)]  # type: ignore[arg-type]
+    small = [job(f"s{i}", hours=1, at=120 + i, tenant=tenant, **more) for i in range(40)]
     return [*running, wide, *small]
 
 
@@ -160,14 +167,20 @@ def test_spare_devices_of_a_promised_node_are_used() -> None:
     assert (found.start("long"), found.start("wide")) == (60.0, 10 * HOUR)
 
 
+@claim("dovetail", "an urgent job evicts lower priorities of its own tenant, and of no other tenant")
 def test_a_job_evicts_lower_priorities_of_its_own_tenant_alone() -> None:
-    on = cluster(nodes=1, gpus=4)
     jobs = [job("mine", gpus=2, hours=9, tenant="a"), job("theirs", gpus=2, hours=9, tenant="b")]
     jobs += [job("urgent", gpus=2, hours=1, at=60, tenant="a", priority=100)]
     jobs += [job("more", gpus=2, hours=1, at=61, tenant="a", priority=100)]
-    found = run(jobs, on, "dovetail")
-    assert (found.start("urgent"), found.start("more")) == (60.0, HOUR + 60.0)
-    assert found.finish("theirs") == 9 * HOUR
+
+    def found(policy: str) -> Run:
+        return run(jobs, cluster(nodes=1, gpus=4), policy)
+
+    def check(found: Run) -> None:
+        assert (found.start("urgent"), found.start("more")) == (60.0, HOUR + 60.0)
+        assert found.finish("theirs") == 9 * HOUR
+
+    tells_apart(check, found("dovetail"), found("backfill"))
 
 
 def test_a_node_of_another_type_is_not_promised() -> None:

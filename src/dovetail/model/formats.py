@@ -22,7 +22,7 @@ def number(value: float, digits: int = 2) -> str:
     """
     if not isfinite(value):
         return "-"
-    from decimal import ROUND_HALF_UP, Decimal  # noqa: PLC0415
+    from decimal import ROUND_HALF_UP, Decimal  # noqa: PLC0415  most commands print no such number
 
     places = min(digits, 1) if abs(value) >= 100 else digits
     exact = Decimal(repr(value)).quantize(Decimal(1).scaleb(-places), ROUND_HALF_UP)
