@@ -31,7 +31,7 @@ def main(words: list[str]) -> None:
         line = socket.create_connection(("127.0.0.1", int(port)))
         line.sendall(with_key.encode())
     except OSError:
-        sys.exit("the command that started this job is gone; there is nobody to read from")
+        sys.exit("the command that started this job is gone, and its input with it")
     if kind == "input":
         os.dup2(line.fileno(), 0)
         start(program)

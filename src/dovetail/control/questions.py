@@ -131,13 +131,13 @@ def _rights(state: PlaneState, caller: Caller, record: Record) -> Rights:
     """What the caller may do about a waiting job, by its role and by the limits of now."""
     limits = Limits({scope: dict(amounts) for scope, amounts in state.limits.rows.items()})
     count = state.ledger.index.active_of
-    active = {who: count(*who) - 1 for who in (("user", caller.user), ("tenant", record.tenant))}
+    active = {owner: count(*owner) - 1 for owner in (("user", caller.user), ("tenant", record.tenant))}
 
     def may_submit(request: JobRequest, job: Job) -> bool:
         """Whether a request in place of this job is within the limits."""
         wanted = AskedFor(request.priority, job.shape.load, request.time, 1)
         try:
-            limits.check_job(caller, record.tenant, wanted, lambda *who: active[who])
+            limits.check_job(caller, record.tenant, wanted, lambda *owner: active[owner])
         except OverLimit:
             return False
         return True

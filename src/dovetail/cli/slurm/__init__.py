@@ -1,4 +1,4 @@
-"""Slurm's commands, for users whose fingers know them: each takes Slurm's options and asks a plane.
+"""Slurm's commands, for users who know them: each takes Slurm's options and asks a plane.
 
 An option that cannot be honoured is refused, or said to be ignored, in one line. `dovetail slurm-commands`
 writes small scripts with their names that call these.
