@@ -100,7 +100,7 @@ class _Ahead:
         began = time.thread_time()
         core = standing.core(now)
         self.began = self.now = core.now
-        runs = {name for name, job in core.running.items() if job.awaiting is None}
+        runs = {name for name, job in core.running.items() if job.started}
         self.known = core.jobs.keys() - runs  # a preempted job counts as waiting
         self.starts: dict[str, int] = dict.fromkeys(core.running.keys() - runs, core.now)
         self._steps: Iterator[Step] | None = forward(core)

@@ -76,7 +76,7 @@ class Trial:
                 if not events:
                     break
         running = core.running.get(job)
-        return Outcome(starts and running is not None and running.awaiting is None, tuple(stopped))
+        return Outcome(starts and running is not None and running.started, tuple(stopped))
 
 
 def _is_whole(core: Core, action: Start) -> bool:

@@ -294,7 +294,7 @@ def expected_end(ledger: Ledger, record: Record, now: int) -> Window | None:
     job = ledger.core.running.get(record.id)
     if job is None or record.state is not State.RUNNING or record.started_at is None:
         return None
-    if job.awaiting is not None or not says_how_long(ledger, record):
+    if not job.started or not says_how_long(ledger, record):
         return None
     latest = None if record.time_limit is None else record.started_at + record.time_limit
     return end_of_running(job.ends_at(now), now, latest)

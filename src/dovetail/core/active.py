@@ -1,14 +1,16 @@
 """The core's record of an active job: one that was submitted and has not ended.
 
-A job is in one of four phases. `LEGAL` lists the transitions:
+A job is in one of five phases. `LEGAL` lists the transitions:
 
-    submitted ──► WAITING ──► GRANTED ──► RUNNING ──► ENDED
-                     ▲  └────────┼───────────┘ ▲
-                     └───────────┴─────────────┘
+    submitted ──► WAITING ──► GRANTED ──► RUNNING ◄──► GROWING, ──► ENDED
+                     ▲  └────────┼───────────┘ ▲          │
+                     └───────────┴─────────────┴──────────┘
 
 A WAITING job is in the queue. A GRANTED job holds devices of which some are still in use by a job that was
-told to stop; it starts when they are released. A RUNNING job was started. There is no phase for stopping: a
-preempted job is WAITING at once, and `core.stopping` holds its old devices until the engine has stopped it.
+told to stop; it starts when they are released. A RUNNING job was started. A GROWING job was granted more
+devices than it runs on, of which some are still in use; it goes on with `runs_on` and is resized when they
+are released. There is no phase for stopping: a preempted job is WAITING at once, and `core.stopping` holds
+its old devices until the engine has stopped it.
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 from dovetail.model.errors import DovetailError
 from dovetail.model.event import Event, Kind
-from dovetail.model.grant import FULL, Spots, Terms
+from dovetail.model.grant import FULL, Spots, Terms, load_of
 from dovetail.model.job import Job, Traits
 from dovetail.model.units import WHOLE
 
@@ -36,15 +38,17 @@ class Phase(IntEnum):
     GRANTED = 1
     RUNNING = 2
     ENDED = 3
+    GROWING = 4
 
 
-WAITING, GRANTED, RUNNING, ENDED = Phase
+WAITING, GRANTED, RUNNING, ENDED, GROWING = Phase
 
 # From a phase to the phases that may follow. A job that moves goes from RUNNING to GRANTED or RUNNING.
 LEGAL: dict[Phase, frozenset[Phase]] = {
     WAITING: frozenset({GRANTED, RUNNING, ENDED}),
     GRANTED: frozenset({WAITING, GRANTED, RUNNING, ENDED}),
-    RUNNING: frozenset({WAITING, GRANTED, RUNNING, ENDED}),
+    RUNNING: frozenset({WAITING, GRANTED, RUNNING, GROWING, ENDED}),
+    GROWING: frozenset({WAITING, GRANTED, RUNNING, GROWING, ENDED}),
     ENDED: frozenset(),
 }
 
@@ -78,6 +82,7 @@ DRAFTED = (
     "started_at",
     "waiting_since",
     "start_number",
+    "runs_on",
 )
 # What else is true of a job and cannot be worked out again. With `DRAFTED` and the description, this is all
 # that a copy, a fork or a snapshot must carry.
@@ -93,8 +98,8 @@ KEPT = (
     "stage_since",
 )
 Saved = tuple[Any, ...]
-SPOTS, TERMS = DRAFTED.index("spots"), DRAFTED.index("terms")
-WAITING_SINCE = DRAFTED.index("waiting_since")
+PHASE, SPOTS, TERMS = DRAFTED.index("phase"), DRAFTED.index("spots"), DRAFTED.index("terms")
+WAITING_SINCE, RUNS_ON = DRAFTED.index("waiting_since"), DRAFTED.index("runs_on")
 _saved = attrgetter(*DRAFTED)
 
 
@@ -125,6 +130,7 @@ class ActiveJob:
         "priority",
         "promise",
         "rate",
+        "runs_on",
         "seq",
         "service",
         "shape",
@@ -164,9 +170,11 @@ class ActiveJob:
         self.filed: Entry | None = None  # its valid entry in the queue
         self.timer: tuple[int, int, ActiveJob] | None = None
         self.exit: Place | None = None  # its valid entry among the departures
-        self.awaiting: set[str] | None = None  # GRANTED: the jobs that still hold some of its devices
+        # GRANTED or GROWING: the jobs that still hold some of its devices
+        self.awaiting: set[str] | None = None
         self.phase = WAITING
         self.spots: Spots | None = None
+        self.runs_on: Spots | None = None  # GROWING: the part of `spots` on which it runs until it is resized
         self.terms: Terms = FULL
         self.held = 0
         self.since = 0
@@ -198,6 +206,7 @@ class ActiveJob:
             self.started_at,
             self.waiting_since,
             self.start_number,
+            self.runs_on,
         ) = saved
 
     def kept(self) -> dict[str, Any]:
@@ -224,9 +233,9 @@ class ActiveJob:
 
     def settle(self, now: int) -> None:
         """Bring the sums up to now."""
-        if self.phase is RUNNING:
+        if self.phase is RUNNING or self.phase is GROWING:
             elapsed = now - self.since
-            self.service += self.held * elapsed // WHOLE
+            self.service = self.service_at(now)
             self.executed += elapsed
             self.done = self.done_at(now)
             self.live_at = max(self.live_at, now)
@@ -242,7 +251,7 @@ class ActiveJob:
     def vacate(self, waiting_since: int) -> None:
         """Wait since then, without a trace of what was held: a waiting job looks the same however it came."""
         self.phase = WAITING
-        self.spots = None
+        self.spots = self.runs_on = None
         self.terms = FULL
         self.held = self.since = self.live_at = self.started_at = 0
         self.rate = 1.0
@@ -250,16 +259,18 @@ class ActiveJob:
 
     def service_at(self, now: int) -> int:
         if self.phase is not RUNNING:
-            return self.service
+            if self.phase is not GROWING:
+                return self.service
+            return self.service + load_of(self.now_on) * (now - self.since) // WHOLE
         return self.service + self.held * (now - self.since) // WHOLE
 
     def executed_at(self, now: int) -> int:
-        if self.phase is not RUNNING:
+        if self.phase is not RUNNING and self.phase is not GROWING:
             return self.executed
         return self.executed + now - self.since
 
     def done_at(self, now: int) -> int:
-        if self.phase is not RUNNING or now <= self.live_at:
+        if now <= self.live_at or (self.phase is not RUNNING and self.phase is not GROWING):
             return self.done
         elapsed = now - self.live_at
         return self.done + (elapsed if self.rate == 1.0 else int(elapsed * self.rate))
@@ -275,6 +286,18 @@ class ActiveJob:
         if self.rate == 1.0:
             return begun + left
         return begun + -int(-left // self.rate) if self.rate > 0 else 1 << 62
+
+    @property
+    def started(self) -> bool:
+        """Whether the engine runs it."""
+        return self.phase is RUNNING or self.phase is GROWING
+
+    @property
+    def now_on(self) -> Spots:
+        """The spots on which the engine runs it: while it grows, not yet all that it was granted."""
+        on = self.spots if self.runs_on is None else self.runs_on
+        assert on is not None
+        return on
 
     @property
     def user(self) -> str:

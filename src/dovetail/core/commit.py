@@ -10,11 +10,21 @@ from __future__ import annotations
 
 from typing import cast
 
-from dovetail.core.active import GRANTED, SPOTS, TERMS, WAITING_SINCE, ActiveJob, Saved
+from dovetail.core.active import (
+    GRANTED,
+    GROWING,
+    PHASE,
+    RUNNING,
+    RUNS_ON,
+    SPOTS,
+    TERMS,
+    WAITING_SINCE,
+    ActiveJob,
+    Saved,
+)
 from dovetail.core.draft import Draft, More
 from dovetail.core.state import State, check_timer
-from dovetail.core.stopping import add_by_node
-from dovetail.model.action import Action, Resize, SetPower, Stop
+from dovetail.model.action import Action, SetPower, Stop
 from dovetail.model.errors import PlanError
 from dovetail.model.grant import Spots, resizes, within
 
@@ -95,7 +105,7 @@ def arm(state: State, found: list[tuple[ActiveJob, int | None]]) -> None:
 
 
 def enact(state: State, draft: Draft, actions: list[Action]) -> dict[str, tuple[str, ...]]:
-    """Stop jobs, then shrink jobs, then grow and start jobs. A start waits until its devices are free.
+    """Stop jobs, then shrink jobs, then grow and start jobs. Both wait until their devices are free.
 
     Returns the jobs that were stopped, each with the jobs that were started in its place: the one that the
     plan stopped it for, or else those that wait for what it held.
@@ -103,7 +113,7 @@ def enact(state: State, draft: Draft, actions: list[Action]) -> dict[str, tuple[
     stopping = state.stopping
     stopped: dict[str, list[ActiveJob]] = {}
     starting: list[ActiveJob] = []
-    growing: list[tuple[ActiveJob, Saved]] = []
+    growing: list[tuple[ActiveJob, Saved, Spots]] = []
     for job, saved in draft.touched.items():
         new = job.spots
         if isinstance(saved, int):  # the job was waiting, since this time
@@ -119,42 +129,44 @@ def enact(state: State, draft: Draft, actions: list[Action]) -> dict[str, tuple[
             job.start_number = number
             state.touch(job)
             continue
-        if job.awaiting is not None:  # granted but not started: only the grant changes
-            job.awaiting = None
+        job.awaiting = None
+        if saved[PHASE] is GRANTED:  # not started: only the grant changes
             if new is None:
                 job.waiting_since = saved[WAITING_SINCE]
             else:
                 starting.append(job)
-        elif new is None or not resizes(old, new):
+            continue
+        if saved[PHASE] is GROWING:
+            old = cast("Spots", saved[RUNS_ON])
+        if new is None or not resizes(old, new):
             job.stops += 1
             stopping.hold(job.id, old)
             stopped[job.id] = []
             actions.append(Stop(job.id, job.epoch, "preempted" if new is None else "moved"))
             if new is not None:
+                job.runs_on = None
                 state.begin_anew(job)
                 starting.append(job)
+        elif new == old and saved[PHASE] is GROWING and saved[TERMS] == job.terms:
+            _regrant(state, job, saved)  # it does not grow after all; the engine never heard of it
         elif within(new, old):
             if not within(old, new):
                 stopping.hold(job.id, old)
-            _resize(state, job, saved, actions)
+            _regrant(state, job, saved)
+            state.issue_resize(job, actions)
         else:
-            growing.append((job, saved))
+            growing.append((job, saved, old))
     by_node = stopping.by_node()
-    for job, saved in growing:
-        if stopping.blockers(job, by_node):  # not free yet: it stops and starts instead
-            old = cast("Spots", saved[SPOTS])
-            stopping.hold(job.id, old)
-            add_by_node(by_node, job.id, old)
-            job.stops += 1
-            stopped[job.id] = []
-            actions.append(Stop(job.id, job.epoch, "moved"))
-            state.begin_anew(job)
-            starting.append(job)
+    for job, saved, old in growing:
+        _regrant(state, job, saved)
+        if blockers := stopping.blockers(job, by_node):  # it grows when they have released its devices
+            job.runs_on = old
+            stopping.wait(job, blockers, GROWING)
         else:
-            _resize(state, job, saved, actions)
+            state.issue_resize(job, actions)
     for job in starting:
         if blockers := stopping.blockers(job, by_node):
-            stopping.wait(job, blockers)
+            stopping.wait(job, blockers, GRANTED)
             for name in blockers & stopped.keys():
                 if name != job.id:
                     stopped[name].append(job)
@@ -168,16 +180,16 @@ def enact(state: State, draft: Draft, actions: list[Action]) -> dict[str, tuple[
     return {name: tuple(job.id for job in jobs) for name, jobs in stopped.items()}
 
 
-def _resize(state: State, job: ActiveJob, saved: Saved, actions: list[Action]) -> None:
-    """Let a running job go on with other spots or terms. Its service and work count on without a stop."""
+def _regrant(state: State, job: ActiveJob, saved: Saved) -> None:
+    """Give a running job other spots or terms. Its service and work count on without a stop."""
     state.leave(job)
-    spots, terms, held = cast("Spots", job.spots), job.terms, job.held
+    spots, terms, held = job.spots, job.terms, job.held
     job.restore(saved)
     job.settle(state.now)
     job.spots, job.terms, job.held = spots, terms, held
-    job.live_at = max(job.live_at, state.now) + job.spec.traits.checkpoint.resize
+    job.runs_on = None
+    job.enter(RUNNING)
     state.enter(job)
-    actions.append(Resize(job.id, job.epoch, spots, terms))
 
 
 def enact_more(state: State, more: More, actions: list[Action]) -> None:

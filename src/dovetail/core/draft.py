@@ -185,10 +185,22 @@ class Draft:
         least, most = task_range(mine.shape, mine.traits)
         if not least <= tasks <= most:
             raise PlanError(f"job {job.id} runs with {least} to {most} tasks, not {tasks}")
-        spots = resized(self.room, mine.shape, mine.spots, tasks)
+        spots = self._resized(mine, mine.spots, tasks)
         if spots is None:
             return self.deny(job, "Resources", f"no room near it for {tasks} tasks")
         return spots == mine.spots or self.shift(job, spots, mine.terms)
+
+    def _resized(self, job: ActiveJob, granted: Spots, tasks: int) -> Spots | None:
+        """The spots for this number of tasks; of a growing job, near those on which it runs."""
+        room, runs_on = self.room, job.runs_on
+        if runs_on is None:
+            return resized(room, job.shape, granted, tasks)
+        room.give(granted)
+        room.take(runs_on, back=True)
+        spots = resized(room, job.shape, runs_on, tasks)
+        room.give(runs_on)
+        room.take(granted, back=True)
+        return spots
 
     def _check(self, job: ActiveJob, spots: Spots) -> None:
         """Refuse more tasks than the job may have, and GPU types that it does not accept."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from dovetail.core.active import ENDED, GRANTED, RUNNING, ActiveJob
+from dovetail.core.active import ENDED, GRANTED, GROWING, RUNNING, ActiveJob
 from dovetail.core.state import State
 from dovetail.model.action import Action, Stop
 from dovetail.model.event import (
@@ -113,8 +113,9 @@ def _stopped(state: State, event: Event, actions: list[Action]) -> None:
     _, _, job_id, epoch, kept = event
     job = state.jobs.get(job_id)
     if job is not None and job.epoch == epoch:
-        if job.phase is RUNNING:  # the core did not ask for it: the devices were taken from outside
+        if job.started:  # the core did not ask for it: the devices were taken from outside
             state.vacate(job)
+            job.awaiting = None
             job.stops += 1
             state.enqueue(job)
             state.changed = True
@@ -133,7 +134,7 @@ def _resized(state: State, event: Event, actions: list[Action]) -> None:
     If it was told to stop since, its devices are released when it has stopped, not now.
     """
     job = state.jobs.get(event[2])
-    if job is not None and job.epoch == event[3] and job.phase is RUNNING:
+    if job is not None and job.epoch == event[3] and job.started:
         state.release(job.id, actions)
 
 
@@ -141,7 +142,7 @@ def _progressed(state: State, event: Event, actions: list[Action]) -> None:
     """A running job has done this work, and goes on at this rate."""
     time, _, job_id, epoch, (done, rate) = event
     job = state.jobs.get(job_id)
-    if job is None or job.epoch != epoch or job.phase is not RUNNING:
+    if job is None or job.epoch != epoch or not (job.phase is RUNNING or job.phase is GROWING):
         return
     job.settle(time)
     job.done, job.rate = done, rate
@@ -160,12 +161,12 @@ def _cancelled(state: State, event: Event, actions: list[Action]) -> None:
     if job.filed is not None:
         state.queue.remove(job)
     elif job.spots is not None:
-        spots, runs = job.spots, job.phase is RUNNING
+        runs_on = job.now_on if job.started else None
         state.leave(job)
-        state.room.give(spots)
+        state.room.give(job.spots)
         job.end(time)
-        if runs:
-            state.stopping.hold(job_id, spots)
+        if runs_on is not None:
+            state.stopping.hold(job_id, runs_on)
             actions.append(Stop(job_id, job.epoch, "cancelled"))
     state.forget(job)
     state.changed = True
@@ -198,16 +199,19 @@ def _drained(state: State, event: Event, actions: list[Action]) -> None:
 
 
 def _node_lost(state: State, event: Event, actions: list[Action]) -> None:
-    """A node is lost: the jobs on it wait again."""
+    """A node is lost: the jobs on it wait again. A job that was about to grow onto it goes on as it is."""
     _drained(state, event, actions)
     node = state.cluster.number[event[2]]
     there = [job for job in state.running.values() if any(node == spot[0] for spot in job.spots or ())]
     for job in sorted(there, key=lambda job: job.seq):
-        runs = job.phase is RUNNING
-        spots = state.vacate(job)
+        runs_on = job.now_on if job.started else None
+        if runs_on is not None and all(node != spot[0] for spot in runs_on):
+            state.stop_growing(job)
+            continue
+        state.vacate(job)
         job.stops += 1
-        if runs:
-            state.stopping.hold(job.id, spots)
+        if runs_on is not None:
+            state.stopping.hold(job.id, runs_on)
             actions.append(Stop(job.id, job.epoch, "node lost"))
         job.awaiting = None
         state.enqueue(job)

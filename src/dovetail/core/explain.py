@@ -101,6 +101,8 @@ def _holding(core: Core, job: ActiveJob, shown: Shown) -> Reason:
                 for name in sorted(job.awaiting)
             )
         )
+        if job.started:
+            return Reason(job.id, "Running", f"It grows onto {names} as soon as {others} has made room.")
         return Reason(job.id, "Completing", f"It has been given {names}, where {others} is still stopping.")
     return Reason(job.id, "Running", f"It has run on {names} for {spoken(core.now - job.started_at)}.")
 

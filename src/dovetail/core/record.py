@@ -10,9 +10,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from dovetail.core.active import WAITING, ActiveJob
+from dovetail.core.active import GROWING, RUNNING, WAITING, ActiveJob
 from dovetail.model.action import Action
-from dovetail.model.grant import Spots
+from dovetail.model.grant import Spots, load_of
 from dovetail.model.job import Job
 from dovetail.model.view import Reservation
 
@@ -29,6 +29,14 @@ class JobRecord:
     state: dict[str, Any]  # the fields `active.DRAFTED` and `active.KEPT`, by name
     awaiting: frozenset[str] | None = None
     timer: int | None = None
+
+
+def stop_growing(kept: JobRecord) -> None:
+    """Let a job that is about to grow go on with what it runs on: another core need not wait with it."""
+    if kept.state["phase"] is GROWING:
+        runs_on = kept.state["runs_on"]
+        kept.state |= {"phase": RUNNING, "spots": runs_on, "held": load_of(runs_on), "runs_on": None}
+        kept.awaiting = None
 
 
 def job_record(spec: Job, seq: int, **state: Any) -> JobRecord:

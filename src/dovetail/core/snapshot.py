@@ -15,10 +15,20 @@ from dovetail.core.active import RUNNING, WAITING, Phase
 from dovetail.core.core import Core
 from dovetail.core.journal import action_from_json, action_to_json, job_from_json, job_to_json
 from dovetail.core.memory import from_plain, to_plain
-from dovetail.core.record import JobRecord, Promises, Record, hold, job_of, rebuilt, recorded
+from dovetail.core.record import (
+    JobRecord,
+    Promises,
+    Record,
+    hold,
+    job_of,
+    rebuilt,
+    recorded,
+    stop_growing,
+)
 from dovetail.model.action import Stop
 from dovetail.model.cluster import Cluster
 from dovetail.model.errors import JournalError, PlanError
+from dovetail.model.estimate import task_range
 from dovetail.model.grant import FULL, Spots, Terms
 from dovetail.model.view import Policy, Reservation
 
@@ -92,7 +102,8 @@ def _job_from_json(read: Mapping[str, Any]) -> JobRecord:
     state = dict(read["state"])
     state["phase"] = Phase(state["phase"])
     state["terms"] = FULL if state["terms"] is None else Terms(**state["terms"])
-    state["spots"] = None if state["spots"] is None else _spots(state["spots"])
+    for name in ("spots", "runs_on"):  # snapshots of earlier releases have no `runs_on`
+        state[name] = None if state.get(name) is None else _spots(state[name])
     awaiting = None if read["awaiting"] is None else frozenset(read["awaiting"])
     return JobRecord(job_from_json(read["spec"]), read["seq"], state, awaiting, read["timer"])
 
@@ -148,6 +159,7 @@ def moved(
     for kept in record.jobs:
         if core.room.ever(kept.spec.shape):
             kept.timer = None
+            stop_growing(kept)
             kept.state |= {"stage": 0, "forgiven": 0, "stage_since": kept.spec.arrived_at}
             core.jobs[kept.spec.id] = job_of(core, kept)
     stops: list[Stop] = []
@@ -156,7 +168,7 @@ def moved(
         if job is None or job.spots is None:
             continue
         spots = on_new(job.spots)
-        whole = job.held >= job.shape.load
+        whole = job.held >= task_range(job.shape, job.traits)[0] * job.shape.load // job.shape.tasks
         if job.phase is RUNNING and spots is not None and whole and _fits(core, spots):
             job.spots = spots
             hold(core, job)

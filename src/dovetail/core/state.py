@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Hashable
 
-from dovetail.core.active import ENDED, RUNNING, ActiveJob
+from dovetail.core.active import ENDED, GROWING, RUNNING, ActiveJob
 from dovetail.core.attention import Attention
 from dovetail.core.departures import Departures
 from dovetail.core.queue import Queue
 from dovetail.core.room import Room
 from dovetail.core.stopping import Stopping
 from dovetail.core.timers import Timers
-from dovetail.model.action import Action, Start
+from dovetail.model.action import Action, Resize, Start
 from dovetail.model.cluster import Cluster
 from dovetail.model.errors import NeverFits, PlanError
 from dovetail.model.grant import Spots, load_of
@@ -78,7 +78,8 @@ class State:
         # A tenant at its limit must not block the others: with limits, each tenant has its own heaps.
         self.queue = Queue(order.key, group or (_tenant if self.limited else None))
         self.jobs: dict[str, ActiveJob] = {}
-        self.running: dict[str, ActiveJob] = {}  # RUNNING and GRANTED jobs, in the order of their grants
+        # RUNNING, GRANTED and GROWING jobs, in the order of their grants
+        self.running: dict[str, ActiveJob] = {}
         self.departures = Departures(self.room, self._departure_key)
         self.used: dict[str, int] = defaultdict(int)  # milli-GPUs by tenant, ancestors included
         self.calendar: dict[str, Reservation] = {}
@@ -219,9 +220,12 @@ class State:
         actions.append(_new_tuple(Start, (job.id, epoch, job.spots, job.terms)))
 
     def release(self, job_id: str, actions: list[Action]) -> None:
-        """A job has released the devices it was told to give up: start the jobs that were granted them."""
+        """A job has released the devices it was told to give up: the jobs that were granted them get them."""
         for job in self.stopping.release(job_id):
-            self.start_granted(job, actions)
+            if job.phase is GROWING:
+                self.grow(job, actions)
+            else:
+                self.start_granted(job, actions)
             if self.order.until is not None:
                 self.arm(job)
 
@@ -233,6 +237,33 @@ class State:
         else:
             job.enter(RUNNING)
         self.issue_start(job, actions)
+
+    def grow(self, job: ActiveJob, actions: list[Action]) -> None:
+        """All devices of a growing job are free: resize it."""
+        job.settle(self.now)
+        job.enter(RUNNING)
+        job.awaiting = job.runs_on = None
+        self.issue_resize(job, actions)
+        self.touch(job)
+
+    def issue_resize(self, job: ActiveJob, actions: list[Action]) -> None:
+        """Issue the resize of a running job to the spots that it holds; it pauses for that."""
+        assert job.spots is not None
+        job.live_at = max(job.live_at, self.now) + job.spec.traits.checkpoint.resize
+        actions.append(Resize(job.id, job.epoch, job.spots, job.terms))
+
+    def stop_growing(self, job: ActiveJob) -> None:
+        """A growing job goes on with what it runs on, and gives back the rest of its grant."""
+        assert job.spots is not None
+        runs_on = job.now_on
+        self.leave(job)
+        self.room.give(job.spots)
+        self.room.take(runs_on, back=True)
+        job.settle(self.now)
+        job.spots, job.held = runs_on, load_of(runs_on)
+        job.awaiting = job.runs_on = None
+        job.enter(RUNNING)
+        self.enter(job)
 
     def begin_anew(self, job: ActiveJob) -> None:
         """Count a job as started now on the spots that it holds."""

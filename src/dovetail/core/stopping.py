@@ -1,8 +1,8 @@
 """Devices of jobs that are stopping.
 
-A job that was told to stop holds its devices until it has stopped. The policy may grant them to another job
-meanwhile: that job is started when the last of its devices is released. So stops come before starts, however
-long the engine takes.
+A job that was told to stop or to shrink holds its devices until it has. The policy may grant them to another
+job meanwhile: that job is started, or grows, when the last of its devices is released. So stops come before
+starts, however long the engine takes.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from dovetail.core.active import GRANTED, WAITING
+from dovetail.core.active import WAITING, Phase
 from dovetail.model.grant import Spot, Spots, within
 
 if TYPE_CHECKING:
@@ -60,15 +60,15 @@ class Stopping:
                     found.add(other)
         return found
 
-    def wait(self, job: ActiveJob, blockers: set[str]) -> None:
-        """Let a granted job wait until all of these have stopped."""
-        job.enter(GRANTED)
+    def wait(self, job: ActiveJob, blockers: set[str], phase: Phase) -> None:
+        """Let a job that was granted devices wait until all of these have released theirs."""
+        job.enter(phase)
         job.awaiting = blockers
         for other in blockers:
             self.heirs.setdefault(other, []).append(job)
 
     def release(self, job_id: str) -> list[ActiveJob]:
-        """A job has stopped. Returns the granted jobs that can start now."""
+        """A job has released its devices. Returns the jobs that can start or grow now."""
         if self.held.pop(job_id, None) is None:
             return []
         ready = []

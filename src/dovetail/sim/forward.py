@@ -18,18 +18,20 @@ from dovetail.model.units import SECOND
 from dovetail.sim.simulate import simulate
 from dovetail.sim.world import World
 
-LETTING_GO = 30 * SECOND  # how long a job that was told to stop may still take
+LETTING_GO = 30 * SECOND  # how long a job that was told to stop or to shrink may still take
 
 
 def forward(core: Core, more: Sequence[Job] = ()) -> Iterator[Step]:
     """The steps to come. The core is changed, so pass one that nothing else uses."""
     world = World(core.cluster)
     for job in list(core.jobs.values()):
-        world.adopt(_spec(job, core.now), job, core.now, kept=job.done, started=job.awaiting is None)
+        on = job.now_on if job.started else None
+        world.adopt(_spec(job, core.now), job, core.now, kept=job.done, on=on)
     for job_id in core.stopping.held:
         known = core.jobs.get(job_id)
         epoch, kept = (known.epoch, known.done) if known is not None else (0, 0)
-        heappush(world.heap, (core.now + LETTING_GO, STOPPED, job_id, epoch, kept))
+        kind = RESIZED if known is not None and known.started else STOPPED  # a job that shrinks goes on
+        heappush(world.heap, (core.now + LETTING_GO, kind, job_id, epoch, None if kind == RESIZED else kept))
     if core.changed or core.arrived:  # a copied core may owe a decision before the first event
         heappush(world.heap, (core.now, RESIZED, "", 0, None))
     return simulate(core, world, more)

@@ -119,8 +119,8 @@ class World:
             outcomes.grow(max(1_024, row))
         self._jobs[job.id] = Running(job, row)
 
-    def adopt(self, job: Job, held: JobView, now: int, *, kept: int, started: bool) -> None:
-        """Add a job with the work that it has done; if it has started, it runs on from now.
+    def adopt(self, job: Job, held: JobView, now: int, *, kept: int, on: Spots | None) -> None:
+        """Add a job with the work that it has done; if it runs, it goes on from now on these spots.
 
         `kept` is the work with which it started: what is left if it is stopped and saves nothing.
         """
@@ -128,9 +128,9 @@ class World:
         run = self._jobs[job.id]
         run.epoch, run.done = held.epoch, held.done_at(now)
         run.fails, run.saved = 0, kept
-        if not started or held.spots is None:
+        if on is None:
             return
-        run.spots, run.terms, run.load = held.spots, held.terms, load_of(held.spots)
+        run.spots, run.terms, run.load = on, held.terms, load_of(on)
         run.since = run.live_at = now
         run.rate = held.rate
         self._occupy(run)

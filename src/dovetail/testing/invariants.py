@@ -72,7 +72,7 @@ def broken_rules(core: Core, waives: Iterable[str] = ()) -> list[str]:
         broken.append(f"the alarm is set to {core.alarm}, which is not after now, {core.now}")
     for job_id in core.calendar:
         job = core.jobs.get(job_id)
-        if job is None or (job.spots is not None and job.awaiting is None):
+        if job is None or job.started:
             broken.append(f"the calendar keeps a reservation for {job_id}, which does not wait")
     return broken
 
@@ -267,7 +267,7 @@ class Audit:
             true = world.done(name, core.now)
             if abs(true - book.done) > self.slack:
                 broken.append(f"{name} has done {true}; the integral of its speed is {book.done:.0f}")
-            if job.awaiting is not None or book.held != (job.spots or ()):
+            if book.held != (job.now_on if job.started else ()):
                 continue  # the job is starting or stopping: the core will hear how much work was kept
             if abs(job.done_at(core.now) - book.done) > self.slack:
                 broken.append(f"the core says {name} did {job.done_at(core.now)}; it did {book.done:.0f}")

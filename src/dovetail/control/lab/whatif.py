@@ -22,7 +22,7 @@ from dovetail.control.lab.questions import MoreNodes, Replacement, WhatIf
 from dovetail.core.active import Phase
 from dovetail.core.core import Core
 from dovetail.core.journal import Header, parse_header
-from dovetail.core.record import JobRecord
+from dovetail.core.record import JobRecord, stop_growing
 from dovetail.core.snapshot import from_json, moved, restored
 from dovetail.model.action import Resize, Start, Stop
 from dovetail.model.cluster import KNOWN_TYPES, Cluster, GpuType, Node
@@ -157,6 +157,7 @@ def _moved(taken: Json, old: Header, new: Header, replacement: Replacement | Non
 
 def _on_new_type(kept: JobRecord, now: int, cluster: Cluster, asked: Replacement) -> None:
     """A job that asked for the old type takes the new one; a job on it goes on at its speed there."""
+    stop_growing(kept)
     shape = kept.spec.shape
     if asked.old in shape.types:
         types = tuple(dict.fromkeys(asked.new if kind == asked.old else kind for kind in shape.types))
@@ -183,9 +184,9 @@ def future(core: Core, taken: Json, budget: float = BUDGET) -> Future:
     found.lacks = {read["spec"]["id"] for read in taken["jobs"]} - core.jobs.keys()
     runs: dict[str, tuple[int, int]] = {}  # since when, and how much
     for job in core.jobs.values():
-        if job.spots is not None and job.awaiting is None:
+        if job.started:
             found.starts[job.id] = job.started_at
-            runs[job.id] = (core.now, job.held)
+            runs[job.id] = (core.now, load_of(job.now_on))
         else:
             found.waits.add(job.id)
     known = set(core.jobs)
