@@ -188,3 +188,16 @@ def test_output_files_are_complete_or_absent(dove: Dove, folder: Path) -> None:
     names = {path.name for path in folder.iterdir()}
     assert names == {"five.csv", "run.jsonl.gz", "run.html", "jobs.csv.gz"}
     assert dove("replay run.jsonl.gz --at 1").exit_code == 0
+
+
+def test_an_elastic_job_runs_with_what_the_cluster_has(dove: Dove, folder: Path) -> None:
+    """A job of 16 GPUs that accepts 4 is not too large for 8; one that needs 12 is."""
+    trace = folder / "wide.csv"
+    trace.write_text("id,submit,gpus,duration,min_gpus\na,0,16,100,4\n")
+    done = dove("simulate wide.csv --cluster 1x8 --policy fifo --json")
+    assert done.exit_code == 0, done.output
+    assert json.loads(done.stdout)["jct"]["mean"] == 200.0
+    trace.write_text("id,submit,gpus,duration,min_gpus\na,0,16,100,12\n")
+    done = dove("simulate wide.csv --cluster 1x8 --policy fifo")
+    assert done.exit_code == 2
+    assert "asks for 16 GPUs, which can never fit" in done.output

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from dovetail.bench.policy_choice import PolicyChoice
     from dovetail.bench.resample import Source
     from dovetail.model.cluster import Cluster
-    from dovetail.model.job import Job, Shape
+    from dovetail.model.job import Job
     from dovetail.traces import Trace
 
 TraceArgument = Annotated[
@@ -161,16 +161,17 @@ def load_fitting(trace: str, cluster: Cluster, throughputs: str | None = None) -
 
 
 def _misfit(cluster: Cluster) -> Callable[[Job], bool]:
-    """Whether a job can never fit on the cluster; computed once for each shape."""
+    """Whether a job can never run on the cluster; computed once for each shape and its least size."""
+    from dovetail.core.fitting import fitting
     from dovetail.core.room import Room
 
     room, known = Room(cluster), dict[Any, bool]()
 
     def misfit(job: Job) -> bool:
-        shape: Shape = job.shape
-        fits = known.get(shape)
+        key = (job.shape, job.traits.least)
+        fits = known.get(key)
         if fits is None:
-            fits = known[shape] = room.ever(shape)
+            fits = known[key] = fitting(room, job) is not None
         return not fits
 
     return misfit

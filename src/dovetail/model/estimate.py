@@ -65,22 +65,7 @@ class Declared:
     def estimate(
         self, cluster: Cluster, job: JobView, tasks: int, type: str, nodes: int | None, batch: int | None
     ) -> Estimate:
-        shape, traits = job.shape, job.traits
-        if not may_run(shape, traits, tasks, type):
-            return IMPOSSIBLE
-        profile = traits.profile
-        own = cluster.type_speeds.get(type, 1.0)
-        if profile is None:
-            return Estimate(own * tasks / shape.tasks if tasks != shape.tasks else own, ASSUMED)
-        speed = profile.speeds.get(type, own)
-        if tasks != shape.tasks:
-            speed = speed * scaled(profile, tasks) / scaled(profile, shape.tasks)
-        if nodes is not None or (profile.gradient and tasks != shape.tasks):
-            speed *= _placed(cluster, profile, shape, tasks, type, nodes)
-        if batch is not None:
-            speed *= on_terms(profile, Terms(batch=batch))
-        says = (type in profile.speeds or own == 1.0) and (tasks == shape.tasks or tasks in profile.curve)
-        return Estimate(speed, KNOWN if says else ASSUMED)
+        return declared_speed(cluster, job.shape, job.traits, tasks, type, nodes, batch)
 
     def observed(self, view: View) -> Declared:
         return self
@@ -90,6 +75,33 @@ class Declared:
 
 
 DECLARED = Declared()
+
+
+def declared_speed(
+    cluster: Cluster,
+    shape: Shape,
+    traits: Traits,
+    tasks: int,
+    type: str,
+    nodes: int | None = None,
+    batch: int | None = None,
+) -> Estimate:
+    """What the profile of a job says of its speed; the arguments are those of `Estimator.estimate`."""
+    if not may_run(shape, traits, tasks, type):
+        return IMPOSSIBLE
+    profile = traits.profile
+    own = cluster.type_speeds.get(type, 1.0)
+    if profile is None:
+        return Estimate(own * tasks / shape.tasks if tasks != shape.tasks else own, ASSUMED)
+    speed = profile.speeds.get(type, own)
+    if tasks != shape.tasks:
+        speed = speed * scaled(profile, tasks) / scaled(profile, shape.tasks)
+    if nodes is not None or (profile.gradient and tasks != shape.tasks):
+        speed *= _placed(cluster, profile, shape, tasks, type, nodes)
+    if batch is not None:
+        speed *= on_terms(profile, Terms(batch=batch))
+    says = (type in profile.speeds or own == 1.0) and (tasks == shape.tasks or tasks in profile.curve)
+    return Estimate(speed, KNOWN if says else ASSUMED)
 
 
 def may_run(shape: Shape, traits: Traits, tasks: int, type: str) -> bool:

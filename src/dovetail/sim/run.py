@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 
 from dovetail.core.core import Core, Step
+from dovetail.core.fitting import all_fitting
 from dovetail.model.action import Resize, Start
 from dovetail.model.cluster import Cluster
 from dovetail.model.estimate import DECLARED, Estimator
@@ -180,7 +181,8 @@ def run(
 ) -> Run:
     """Simulate a trace under a policy. `jobs` are in order of arrival; `trace` records what charts need.
 
-    Jobs run at the true `speed`; the policy sees the estimates of the `estimator`.
+    Jobs run at the true `speed`; the policy sees the estimates of the `estimator`. An elastic job that asks
+    for more than the cluster has asks for as much as fits (`core.fitting`).
     """
     began = time.process_time()
     core = Core(cluster, policy, seed, estimator)
@@ -189,7 +191,7 @@ def run(
     queue = core.queue
     watched = trail is not None or on_step is not None
     with collector_paused():
-        steps = simulate(core, world, jobs, until, every_step=watched)
+        steps = simulate(core, world, all_fitting(cluster, jobs), until, every_step=watched)
         if not watched:
             deque(steps, maxlen=0)  # to the end
         for step in steps:

@@ -12,6 +12,7 @@ from dovetail.bench.metrics import Metrics
 from dovetail.bench.policy_choice import PolicyChoice, make_policy
 from dovetail.control.lab.json_options import policy_from_json
 from dovetail.control.lab.questions import MOST_COMPARED, MOST_GPUS, Compare, LabJob, Simulate
+from dovetail.core.fitting import fitting
 from dovetail.core.room import Room
 from dovetail.model.cluster import Cluster, parse_cluster
 from dovetail.model.errors import InputError, NeverFits, UnknownName
@@ -131,7 +132,7 @@ def _traits(job: LabJob, checkpoint: Checkpoint) -> Traits:
 def _refuse_unfit(jobs: Iterable[Job], cluster: Cluster, text: str) -> None:
     room = Room(cluster)
     for job in jobs:
-        if not room.ever(job.shape):
+        if fitting(room, job) is None:
             raise NeverFits(
                 f"job {job.id!r} asks for {job.shape.gpus} GPU{'s' * (job.shape.gpus != 1)}, which {text} "
                 "could never hold; give a larger cluster"

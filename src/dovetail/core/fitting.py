@@ -1,0 +1,48 @@
+"""An elastic job that asks for more than the empty cluster holds asks for as much as fits instead.
+
+The job keeps its bounds. Its reference run becomes the smaller one, which takes longer, so its work and its
+estimate grow by as much: the same job takes the same time on the same devices, whichever of the two is told.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from dovetail.core.room import Room
+from dovetail.model.cluster import Cluster
+from dovetail.model.estimate import declared_speed, task_range
+from dovetail.model.job import Job
+
+
+def fitting(room: Room, job: Job) -> Job | None:
+    """The job as the empty cluster holds it; None if it cannot run there at all."""
+    shape = job.shape
+    if room.ever(shape):
+        return job
+    least, _ = task_range(shape, job.traits)
+    for tasks in range(shape.tasks - 1, least - 1, -1):
+        if room.ever(shape.of(tasks)):
+            return _smaller(room.cluster, job, tasks)
+    return None
+
+
+def all_fitting(cluster: Cluster, jobs: Sequence[Job]) -> Sequence[Job]:
+    """The jobs, with the elastic ones as the cluster holds them. A job that cannot run is left as it is."""
+    if not any(job.traits.elastic for job in jobs):
+        return jobs
+    room = Room(cluster)
+    return [(fitting(room, job) or job) if job.traits.elastic else job for job in jobs]
+
+
+def _smaller(cluster: Cluster, job: Job, tasks: int) -> Job:
+    kind = next(iter(job.shape.types or cluster.type_speeds))
+    speeds = [declared_speed(cluster, job.shape, job.traits, n, kind).speed for n in (job.shape.tasks, tasks)]
+    slower = speeds[0] / speeds[1]
+    return replace(
+        job,
+        shape=job.shape.of(tasks),
+        work=round(job.work * slower),
+        estimate=round(job.estimate * slower),
+        fails_after=None if job.fails_after is None else round(job.fails_after * slower),
+    )
