@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+from benchmarks.elastic import elastic
 from benchmarks.figure import Figure
 from benchmarks.gavel import gavel
 from benchmarks.live import live
@@ -111,6 +112,7 @@ SUITES: dict[str, Callable[[], Iterator[Figure]]] = {
     "solve": solve,
     "solve-more": solve_more,
     "gavel": gavel,
+    "elastic": elastic,
 }
 
 

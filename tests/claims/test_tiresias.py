@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
+from dovetail.mechanisms.order.attained_service import attained_service
 from dovetail.mechanisms.queue.discipline import skip
 from dovetail.model.job import Job
 from dovetail.model.view import JobView, Order
-from dovetail.policies.tiresias.attained_service import attained_service
 from dovetail.policies.tiresias.gittins_index import Indices
 from dovetail.sim.run import Run
 from dovetail.testing.build import Checkpoint, Profile, cluster, job, run

@@ -43,6 +43,7 @@ POLICIES: Registry[Policy] = Registry(
         "dorm": "dovetail.policies.dorm:dorm",
         "allox": "dovetail.policies.allox:allox",
         "shockwave": "dovetail.policies.shockwave:shockwave",
+        "afs": "dovetail.policies.afs:afs",
     },
     plugins="dovetail.policies",
     remedy="install its plug-in where it is to decide, or name a file: FILE.py:FUNCTION",

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal, cast
 
+from dovetail.mechanisms.order.attained_service import attained_service
 from dovetail.mechanisms.place.placement import Placement, packed, scattered
 from dovetail.mechanisms.place.tensor_skew import by_tensor_skew
 from dovetail.mechanisms.preempt.displacement import preemptive
@@ -17,7 +18,6 @@ from dovetail.mechanisms.queue.discipline import Discipline
 from dovetail.model.units import WHOLE, micros
 from dovetail.model.view import JobView, Plan, Policy, View
 from dovetail.policies.composed import Composed
-from dovetail.policies.tiresias.attained_service import attained_service
 from dovetail.policies.tiresias.gittins_index import Indices, LearnedSizes, with_ended, with_running
 from dovetail.policies.tiresias.sticky_queues import QueueOrder, queue_order, queued_jobs
 

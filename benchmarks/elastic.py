@@ -1,0 +1,38 @@
+"""Elastic policies: CPU time of one decision over many jobs, all of them active."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Iterator
+
+from benchmarks.figure import Figure
+from dovetail.core.core import Core
+from dovetail.model.cluster import parse_cluster
+from dovetail.model.event import FINISHED, SUBMITTED
+from dovetail.model.job import Job, Profile, Traits, gang
+from dovetail.model.units import SECOND
+from dovetail.policies.registry import POLICIES
+
+JOBS, CLUSTER = 1_000, "128x8"
+AFS_LIMIT_MS = 50.0
+
+
+def elastic() -> Iterator[Figure]:
+    """AFS: the decision after one of a thousand jobs has ended, the best of several."""
+    luck, jobs = random.Random(1), list[Job]()
+    for number in range(JOBS):
+        power = luck.uniform(0.4, 0.95)
+        curve = {n: n**power for n in range(1, 17)}
+        seconds = round(60 + luck.expovariate(1 / 1_800)) * SECOND
+        traits = Traits(least=1, most=16, profile=Profile(curve=curve))
+        jobs.append(Job(f"j{number}", 0, gang(luck.choice((1, 2, 4, 8))), seconds, seconds, traits=traits))
+    core = Core(parse_cluster(CLUSTER), POLICIES.make("afs"))
+    core.handle(0, [(0, SUBMITTED, job.id, 0, job) for job in jobs])
+    took = []
+    for number, name in enumerate(list(core.running)[:20], start=1):
+        began = time.process_time()
+        core.handle(number * SECOND, [(number * SECOND, FINISHED, name, core.jobs[name].epoch, None)])
+        took.append(1_000 * (time.process_time() - began))
+    note = f"{len(core.running):,} jobs on {core.cluster.gpus - core.room.free_gpus:,} GPUs"
+    yield Figure(f"afs, a decision over {JOBS:,} jobs on {CLUSTER}", min(took), AFS_LIMIT_MS, "CPU ms", note)
