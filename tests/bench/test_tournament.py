@@ -168,6 +168,21 @@ def test_a_policy_is_judged_by_its_objectives(small: Tournament) -> None:
     assert falls(changed(reference, "uniform", "priority", jct=9.0, makespan=9.0), "priority") == []
 
 
+def test_a_mark_says_on_how_many_seeds(small: Tournament) -> None:
+    """Twice as slow on one of two seeds, and faster on the other: worse in the mean, on one seed."""
+    same = as_policy(small, "sjf")
+    grid = same.played["uniform"]
+    results = []
+    for result, factor in zip(grid.results["sjf"], (2.0, 0.9), strict=True):
+        jct = replace(result.metrics.jct, mean=factor * result.metrics.jct.mean)
+        results.append(replace(result, metrics=replace(result.metrics, jct=jct)))
+    other = replace(grid, results={**grid.results, "sjf": tuple(results)})
+    (fall,) = replace(same, played={**same.played, "uniform": other}).shortfalls("sjf")
+    assert (fall.workload, fall.worse, fall.seeds) == ("uniform", 1, 2)
+    (fall,) = changed(same, "uniform", "sjf", jct=1.5).shortfalls("sjf")
+    assert (fall.worse, fall.seeds) == (2, 2)
+
+
 def test_shares_are_judged_where_tenants_have_quotas(small: Tournament) -> None:
     fair = as_policy(small, "yarn-cs")
     assert falls(changed(fair, "multi-tenant", "yarn-cs", jain=0.1), "yarn-cs") == [

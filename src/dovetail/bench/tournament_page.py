@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from html import escape as esc
 from importlib.resources import files
+from textwrap import fill
 
 from dovetail import __version__
 from dovetail.bench.compare import Column
@@ -20,6 +21,8 @@ from dovetail.model.units import SECOND
 from dovetail.policies.registry import POLICIES
 
 JCT = FIGURES[0]
+STARRED = ("jct_mean", "jct_p99", "makespan", "rho_max", "jain", "missed")  # the best is marked
+WIDTH = 118
 COMMAND = "make bench-policies"
 
 
@@ -68,7 +71,8 @@ def summary(found: Tournament) -> Sheet:
         rows.append((*cells, figure(found.cpu(label))))
     return Sheet(
         "All workloads",
-        f"Mean completion time relative to `{BASELINE}`: below 1 is faster. `*`: the lowest of the workload. "
+        f"Mean completion time relative to `{BASELINE}`: below 1 is faster. It is a low bar: `{BASELINE}` is "
+        "strict, so that a wide job delays all jobs behind it. `*`: the lowest of the workload. "
         f"`!`: the policy is worse than `{BASELINE}` in something that it claims to be better at: "
         "completion time, utilisation (makespan), fairness, deadlines. `unfinished`: some jobs did not end.",
         head,
@@ -86,8 +90,8 @@ def shortfalls(found: Tournament) -> Sheet:
         for objective, falls in by_objective.items():
             rows.append((label, objective, "; ".join(map(_fall, falls))))
     text = (
-        f"More than {percent(SLACK)} worse than `{BASELINE}`, in the mean over the seeds. "
-        "The page of the policy says why."
+        f"By more than {percent(SLACK)} in the mean over the seeds. A policy that is worse on some seeds "
+        "only may have had bad luck. The page of the policy says why."
         if rows
         else "None."
     )
@@ -101,7 +105,8 @@ def _fall(fall: Shortfall) -> str:
     unit = f" {unit}" if unit else ""
     mine, other = figure(fall.value / size) + unit, figure(fall.baseline / size) + unit
     left = f", {figure(fall.unfinished)} jobs unfinished" if fall.unfinished else ""
-    return f"{fall.workload}: {column.title} {mine}, {other}{left}"
+    some = f" (worse on {fall.worse} of {fall.seeds} seeds)" if fall.worse < fall.seeds else ""
+    return f"{fall.workload}: {column.title} {mine}, {other}{some}{left}"
 
 
 def workload_sheet(found: Tournament, name: str) -> Sheet:
@@ -126,7 +131,7 @@ def workload_sheet(found: Tournament, name: str) -> Sheet:
         for column in columns:
             value = found.figure(name, label, column)
             cell = "-" if value is None else figure(value / scales[column.key][0])
-            best = label in comparison.best(column) and column is not CPU
+            best = column.key in STARRED and label in comparison.best(column)
             cells.append(cell + ("*" if best else "") + ("!" if column.key in short else ""))
         rows.append(tuple(cells))
     stresses = f"{workload.stresses[0].upper()}{workload.stresses[1:]}."
@@ -164,19 +169,25 @@ def markdown(found: Tournament) -> str:
     """A page of docs/systems, beside the pages of the policies."""
     parts = [
         f"<!-- written by `{COMMAND}`: change the code, then run it again -->\n# The tournament\n",
-        f"{_count(found)}. {answer(found)}.\n",
-        f"{_terms()}\n",
-        f"`{COMMAND}` makes this page. `dovetail tournament` plays a part of it, or your own policy "
-        "([how](../guides/compare.md#against-every-policy)). [Metrics](../concepts/metrics.md) defines the "
-        "figures. The workloads are in `src/dovetail/bench/workloads.py`.\n",
+        _wrapped(f"{_count(found)}: {answer(found)}."),
+        _wrapped(_terms()),
+        _wrapped(
+            f"`{COMMAND}` makes this page. `dovetail tournament` plays a part of it, or your own policy "
+            "([how](../guides/compare.md#against-every-policy)). [Metrics](../concepts/metrics.md) defines "
+            "the figures. The workloads are in `src/dovetail/bench/workloads.py`."
+        ),
     ]
     pages = {choice.label: choice.policy for choice in found.choices if choice.policy in POLICIES.paths}
     for sheet in sheets(found):
-        parts.append(f"## {sheet.title}\n\n{sheet.text}\n")
+        parts.append(f"## {sheet.title}\n\n{_wrapped(sheet.text)}")
         if sheet.head:
             rows = [(_linked(row[0], pages), *row[1:]) for row in sheet.rows]
             parts.append(_markdown_table(sheet.head, rows))
     return "\n".join(parts)
+
+
+def _wrapped(text: str) -> str:
+    return fill(text, WIDTH, break_long_words=False, break_on_hyphens=False) + "\n"
 
 
 def _linked(label: str, pages: Mapping[str, str]) -> str:
@@ -196,7 +207,7 @@ def _markdown_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 def _figures(rows: Sequence[Sequence[str]], at: int) -> bool:
     """Whether a column holds figures, which are aligned on the right."""
-    return all(row[at][:1].isdigit() or row[at][:1] in "-<u" for row in rows)
+    return all(row[at][:1].isdigit() or row[at].startswith(("-", "<", "unfinished")) for row in rows)
 
 
 # --- HTML ------------------------------------------------------------------------------------------

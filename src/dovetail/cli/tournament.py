@@ -133,6 +133,7 @@ def _as_json(found: Tournament) -> dict[str, Any]:
                             "figure": fall.claim.column.key,
                             "value": fall.value,
                             "baseline": fall.baseline,
+                            "worse_on_seeds": fall.worse,
                         }
                         for fall in falls
                     ],
