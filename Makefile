@@ -16,10 +16,10 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .PHONY: help install setup up example torch browser screenshots quick test test-long search chaos kills case lint page-types \
-  check format bench docs hooks clean
+  check format bench bench-policies docs hooks clean
 
 help: ## list these targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 install: $(RUN) ## make .venv with what running needs, pinned; no tools for development
 
@@ -105,6 +105,9 @@ format: setup ## rewrite the code in the house format, fix what ruff can fix
 bench: setup ## measure decisions per second against their expected ranges
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements/bench.txt
 	$(BIN)/python -m benchmarks $(ARGS)
+
+bench-policies: setup ## every working policy on the same workloads; writes docs/systems/tournament.md
+	$(BIN)/dovetail tournament --page docs/systems/tournament.md $(ARGS)
 
 docs: setup ## write the pages that are read off the code; build the API and Python reference in build/docs
 	$(BIN)/python docs/generate.py

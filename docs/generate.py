@@ -267,7 +267,8 @@ def systems_page(claims: list[tuple[str, str, str]], mutants: list[tuple[str, st
         "system with one part of its paper switched off.\n"
         f"The tests kill {len(mutants)} mutants of {parts} parts.\n\n"
         "Each system has a page: claims, rules, options, deviations, tests, mutants. The\n"
-        "[reference](../reference/policies.md) lists all options too.\n\n"
+        "[reference](../reference/policies.md) lists all options too. The [tournament](tournament.md) has\n"
+        "the figures of all working systems on the same workloads.\n\n"
         f"## Work now\n\n{working}\n{can_run}## To come\n\n{coming}"
     )
 

@@ -62,6 +62,7 @@ VERBS: dict[str, dict[str, str]] = {
     "Simulation": {
         "simulate": "dovetail.cli.simulate:simulate",
         "compare": "dovetail.cli.compare:compare",
+        "tournament": "dovetail.cli.tournament:tournament",
         "fidelity": "dovetail.cli.fidelity:fidelity",
         "policies": "dovetail.cli.policies:policies",
         "trace": "dovetail.cli.trace:trace",

@@ -34,6 +34,7 @@ class System:
     # (part of the paper, what is done instead, test that fails then)
     mutants: tuple[tuple[str, str, str], ...]
     broken: str = ""  # why a plug-in cannot be loaded, in one line
+    mechanisms: tuple[str, ...] = ()  # the parts of its rule, such as order.key and fair.share
 
     @property
     def works(self) -> bool:
@@ -72,6 +73,7 @@ def read_systems() -> dict[str, System]:
             tuple(claims.get(row["name"], ())),
             tuple(mutants.get(row["name"], ())),
             broken.get(row["name"], ""),
+            tuple(row["mechanisms"].split(";")),
         )
         for row in _rows(folder / "catalogue.csv")
     }
