@@ -61,3 +61,13 @@ def test_a_job_that_is_due_goes_first() -> None:
 def test_the_logarithm_is_in_straight_lines() -> None:
     assert np.allclose(log_progress([0.0, 0.2, 1.0]), [np.log(1e-6), np.log(0.2), 0.0])
     assert np.isclose(log_progress(0.1), (np.log(1e-6) + np.log(0.2)) / 2)
+
+
+def test_a_bound_on_the_longest_is_tried_though_looser_ones_change_nothing() -> None:
+    """Two devices, four rounds; jobs of 8, 7 and 1 rounds. Any bound over 5 is met without the longest."""
+    length = np.array([8.0, 7.0, 1.0])[:, None]
+    steps = np.arange(5.0)
+    worth = log_progress(np.minimum(steps / length, 1.0)) / 12
+    asked = Window(worth, np.maximum(length - steps, 0.0), np.ones(3), 2.0, np.array([2, 2, 1]))
+    assert shared_out(asked, 0.0).tolist() == [3, 4, 1]
+    assert shared_out(asked, 3.6).tolist() == [4, 3, 1]

@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import fields, replace
 from itertools import product
 from random import Random
+from unittest.mock import patch
 
 import numpy as np
 
-from dovetail.solve.containers import CHANGE, MISS, RUN, Partition, divided
+from dovetail.solve.containers import CHANGE, MISS, RUN, Partition, _Program, divided
 
 
 def asked(seed: int) -> Partition:
@@ -53,17 +54,42 @@ def value(problem: Partition, x: np.ndarray) -> float | None:
     return float(runs - MISS * missed + (count[:, None] * part).sum() - CHANGE * changes)
 
 
+def is_best(problem: Partition) -> None:
+    ours = value(problem, divided(problem))
+    ways = product(*(range(top + 1) for top in problem.fits.ravel()))
+    values = [value(problem, np.array(way).reshape(problem.now.shape)) for way in ways]
+    assert ours is not None
+    assert ours >= max(v for v in values if v is not None) - 1e-4
+
+
 def test_no_division_is_better() -> None:
     ran = 0
     for seed in range(60):
         problem = asked(seed)
         ran += bool(problem.now.any())
-        ours = value(problem, divided(problem))
-        ways = product(*(range(top + 1) for top in problem.fits.ravel()))
-        values = [value(problem, np.array(way).reshape(problem.now.shape)) for way in ways]
-        assert ours is not None
-        assert ours >= max(v for v in values if v is not None) - 1e-4
+        is_best(problem)
     assert ran > 20
+
+
+def test_fixed_numbers_of_containers_are_divided_as_well_without_the_solver() -> None:
+    solved = []
+
+    def count(self: _Program) -> np.ndarray:
+        solved.append(self)
+        return by_solver(self)
+
+    by_solver = _Program.solved
+    with patch.object(_Program, "solved", count):
+        for seed in range(60):
+            rigid = asked(seed)
+            rigid = replace(rigid, most=rigid.least, now=np.zeros_like(rigid.now))
+            is_best(rigid)
+            one = divided(
+                replace(rigid, fits=rigid.fits * np.array([[1], [0]]))
+            )  # the first runs, the second comes
+            is_best(replace(rigid, now=one))
+            is_best(replace(rigid, now=divided(rigid)))
+    assert 0 < len(solved) < 150  # of 300: few servers, so that some wait and the solver must choose
 
 
 def test_no_applications_and_no_servers() -> None:

@@ -55,6 +55,9 @@ def divided(asked: Partition) -> IntMatrix:
     apps, groups = asked.now.shape
     if not asked.now.size:
         return asked.now
+    plain = _without_choice(asked)
+    if plain is not None:
+        return plain
     runs = asked.now.sum(axis=1) > 0
     share = _parts(asked.demand, asked.total)
     program = _Program(f"containers of {apps} applications on {groups} groups of servers")
@@ -95,6 +98,44 @@ def divided(asked: Partition) -> IntMatrix:
     found = program.solved()
     placed: IntMatrix = np.rint(found[np.array(x)]).astype(np.int64)
     return placed
+
+
+def _without_choice(asked: Partition) -> IntMatrix | None:
+    """The best x where no program is needed: no application is elastic, and all that could start do.
+
+    With fixed numbers of containers the shares and the use follow from who runs. So it is best that nothing
+    is moved and every application starts, but for those that need more than all servers have left.
+    """
+    held = asked.now.sum(axis=1)
+    if (asked.least != asked.most).any() or ((held > 0) & (held != asked.least)).any():
+        return None
+    free = asked.room - (asked.now[:, :, None] * asked.demand[:, None, :]).sum(axis=0)
+    slack = 1e-9 * np.where(np.isfinite(asked.room), asked.room, 0.0)
+    left = free.sum(axis=0)
+    found = asked.now.copy()
+    for i in np.flatnonzero(held == 0).tolist():
+        if (asked.least[i] * asked.demand[i] > left + slack.sum(axis=0)).any():
+            continue
+        row = _first_kind(asked, i, free + slack)
+        if row is None:
+            return None
+        found[i] = row
+        free -= row[:, None] * asked.demand[i]
+    return found
+
+
+def _first_kind(asked: Partition, i: int, free: Matrix) -> IntVector | None:
+    """The containers of one application on the first kind with room for all of them."""
+    for kind in dict.fromkeys(asked.kind.tolist()):
+        row, lacks = np.zeros(len(asked.kind), dtype=np.int64), int(asked.least[i])
+        for g in np.flatnonzero(asked.kind == kind).tolist():
+            needs = asked.demand[i] > 0
+            fits = np.floor(free[g, needs] / asked.demand[i, needs]).min(initial=lacks)
+            row[g] = max(0, min(lacks, int(asked.fits[i, g]), int(fits)))
+            lacks -= int(row[g])
+        if not lacks:
+            return row
+    return None
 
 
 def _parts(demand: Matrix, total: Vector) -> Matrix:

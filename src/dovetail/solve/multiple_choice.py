@@ -84,6 +84,11 @@ def best_choice(
     # None becomes one more configuration, worth 0 and using nothing; it is the last one, hence index -1.
     gain = np.column_stack([gain, np.zeros(len(V))])
     U = np.vstack([U, np.zeros(len(cap))])
+    favourite = gain.argmax(axis=1)
+    if (times(U.T, np.bincount(favourite, minlength=len(U))) <= cap).all():  # all fit: there is no better
+        gained = float(gain[np.arange(len(V)), favourite].sum())
+        favourite[favourite == len(U) - 1] = -1
+        return _choice(favourite, V, base, gained)
     prices, above, mixed = _prices(gain, U, cap)
     pick, lacks = _repaired(gain, U, cap, prices, above, mixed)
     gained = float(gain[np.arange(len(V)), pick].sum())

@@ -47,38 +47,29 @@ def shared_out(window: Window, makespan: float) -> IntVector:
     """Rounds for each job that maximise the sum of values, less `makespan` times the longest time left.
 
     If no job may have more than M left, each job needs a least number of rounds; the best choice beyond
-    these is a knapsack. M falls by a round when the longest job gets one more, and the objective first rises
-    and then falls: so only a few M need be tried.
+    these is a knapsack. M falls by a round when the longest job gets one more. A bound that the last choice
+    meets anyway changes nothing, so the next one that it does not meet is tried, down to the lowest M that
+    the rounds suffice for.
     """
     jobs, steps = window.worth.shape
     if not jobs:
         return np.zeros(0, dtype=np.int64)
-    longest = int(window.left[:, 0].argmax())
-    tried: dict[int, tuple[float, IntVector]] = {}
-
-    def value(rounds: int) -> float:
-        if rounds not in tried:
-            most = window.left[longest, rounds]
-            floor = np.maximum((window.left > most + 1e-9).sum(axis=1), window.least)
-            floor = np.minimum(floor, steps - 1)
-            if rounds and dot(floor, window.size) > window.capacity * (steps - 1):
-                tried[rounds] = -np.inf, floor  # more than there is
-            else:
-                given = floor + _beyond(window, floor)
-                at = np.arange(jobs), given
-                worth = window.worth[at].sum() - makespan * window.left[at].max()
-                tried[rounds] = float(rounded(worth)), given
-        return tried[rounds][0]
-
-    low, high = 0, steps - 1
-    while high - low > 2:
-        third = (high - low) // 3
-        if value(low + third) < value(high - third):
-            low += third
-        else:
-            high -= third
-    best = max(range(low, high + 1), key=lambda rounds: (value(rounds), -rounds))
-    return tried[best][1]
+    rows = np.arange(jobs)
+    offered = window.capacity * (steps - 1)
+    bounds = window.left[window.left[:, 0].argmax()]  # M, with one round more and more for the longest job
+    best, found, floor = -np.inf, np.zeros(jobs, dtype=np.int64), np.minimum(window.least, steps - 1)
+    while True:
+        given = floor + _beyond(window, floor)
+        longest = window.left[rows, given].max()
+        value = float(rounded(window.worth[rows, given].sum() - makespan * longest))
+        if value > best:
+            best, found = value, given
+        lower = bounds[bounds < longest - 1e-9]
+        if not makespan or not len(lower):
+            return found
+        floor = np.minimum(np.maximum((window.left > lower[0] + 1e-9).sum(axis=1), window.least), steps - 1)
+        if (window.left[rows, floor] > lower[0] + 1e-9).any() or dot(floor, window.size) > offered:
+            return found
 
 
 def _beyond(window: Window, floor: IntVector) -> IntVector:

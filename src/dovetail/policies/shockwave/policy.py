@@ -19,7 +19,9 @@ from dovetail.mechanisms.order.keys import submission
 from dovetail.mechanisms.place.gpu_types import held_type, load_by_type, of_type, place_on
 from dovetail.mechanisms.rounds.active_jobs import gpu_jobs, start_cpu_jobs
 from dovetail.mechanisms.rounds.time_share_rounds import Pick, plan_round
+from dovetail.model.grant import nodes_of
 from dovetail.model.job import Shape
+from dovetail.model.topology import fewest_nodes
 from dovetail.model.units import WHOLE, micros
 from dovetail.model.view import JobView, Order, Plan, Policy, View
 from dovetail.policies.shockwave.market import Window, laid_out, log_progress, shared_out
@@ -97,6 +99,13 @@ class Shockwave:
             plan.review_at, plan.memory = window.ends_at, window
             return plan
         jobs = gpu_jobs(view)
+        if window.contention <= 1.0 and all(_stays(view, job) for job in jobs):
+            plan = view.draft()  # every job runs, as it did: nothing is to be divided
+            start_cpu_jobs(view, plan)
+            ends_at = view.now + self.length
+            plan.memory = replace(window, ends_at=ends_at, rounds=())
+            plan.review_at = ends_at if jobs else None
+            return plan
         types = Types(view)
         window = self._with_contention(view, window, jobs, types)
         forecasts = {job.id: self._forecast(view, window, job, types) for job in jobs}
@@ -157,22 +166,25 @@ class Shockwave:
             job, whole = seen.job, max(seen.job.estimate, 1)
             done = min(job.done_at(view.now), whole - 1)
             to_come = ahead(job.traits.profile, done, whole, self.forecast)
-            part[i] = [(done + work_in(to_come, time * seen.pace)) / whole for time in steps.tolist()]
+            if len(to_come) == 1:
+                ((work, speed),) = to_come
+                part[i] = (done + np.minimum(steps * seen.pace * speed, work)) / whole
+            else:
+                part[i] = [(done + work_in(to_come, time * seen.pace)) / whole for time in steps.tolist()]
             left[i] = np.maximum(seen.left - steps / 1e6, 0.0)
         size = np.array([seen.job.shape.load / WHOLE for seen in forecasts])
-        worth = log_progress(part) / (len(forecasts) * self.window)
+        worth = log_progress(part.round(9)) / (len(forecasts) * self.window)
         stays = np.array(
             [seen.job.spots is not None and not seen.job.traits.preemptible for seen in forecasts], dtype=bool
         )
         least = np.where(stays, self.window, [self._fair_rounds(seen, contention) for seen in forecasts])
         if dot(least, size) > total * self.window:  # not all can end in time: the latest jobs count most
             worth *= np.array([max(seen.rho, 1.0) ** self.power for seen in forecasts])[:, None]
-            used = 0.0
-            for i in sorted(range(len(forecasts)), key=lambda i: (not stays[i], -forecasts[i].rho, i)):
-                used += least[i] * size[i]
-                if used > total * self.window and not stays[i]:
-                    used -= least[i] * size[i]
+            left_over = total * self.window
+            for i in sorted(range(len(forecasts)), key=lambda i: (not stays[i], -_lateness(forecasts[i]), i)):
+                if least[i] * size[i] > left_over and not stays[i]:
                     least[i] = 0
+                left_over -= least[i] * size[i]
         given = shared_out(Window(worth, left, size, total, least), self.makespan)
         due = [(seen.fair - seen.age) * 1e6 / self.length for seen in forecasts]
         rows = laid_out(given.tolist(), size.tolist(), total, self.window, due)
@@ -199,6 +211,8 @@ class Shockwave:
                 left[kind] = left.get(kind, 0) - job.held
         chosen = {pick.job.id for pick in picks}
         for job in line:
+            if not any(left.values()):
+                break
             if job.id in chosen:
                 continue
             for kind in types.usable(job):
@@ -220,6 +234,22 @@ class Shockwave:
             plan.start(job, spots)
 
 
+def _lateness(seen: JobForecast) -> float:
+    """By what the bounds are kept that can be, where not all can."""
+    return seen.rho
+
+
+def _stays(view: View, job: JobView) -> bool:
+    """Whether a job holds devices of its own, on no more nodes than it needs: no round would move it."""
+    if job.spots is None or not job.shape.exclusive:
+        return False
+    nodes = nodes_of(job.spots)
+    if not all(map(view.room.is_open, nodes)):
+        return False
+    kind = held_type(view.cluster, job)
+    return len(nodes) == 1 or len(nodes) <= fewest_nodes(view.cluster, of_type(job.shape, kind))
+
+
 class Types:
     """The GPU types of the cluster at one instant, and how each job can use them."""
 
@@ -228,18 +258,19 @@ class Types:
         self._view = view
         self._kinds = sorted(self.available)
         self._holds: dict[tuple[Shape, str], bool] = {}
+        self._speeds: dict[str, tuple[float, ...]] = {}
 
     def usable(self, job: JobView) -> list[str]:
         """The types that could hold a job: the one it holds, then the fastest for it."""
         cluster = self._view.cluster
-        speed = dict(zip(self._kinds, by_type(self._view, job, self._kinds), strict=True))
+        speed = dict(zip(self._kinds, self._speed(job), strict=True))
         has = held_type(cluster, job) if job.spots is not None else None
         able = [kind for kind in self._kinds if speed[kind] > 0 and self._could_hold(job.shape, kind)]
         return sorted(able, key=lambda kind: (kind != has, -speed[kind], kind))
 
     def pace(self, job: JobView) -> float:
         """The mean speed of a job over the types, weighted by their number of GPUs."""
-        speeds = by_type(self._view, job, self._kinds)
+        speeds = self._speed(job)
         usable = [
             (speed, self.available[kind])
             for kind, speed in zip(self._kinds, speeds, strict=True)
@@ -247,6 +278,11 @@ class Types:
         ]
         total = sum(count for _, count in usable)
         return sum(speed * count for speed, count in usable) / total if total else 1.0
+
+    def _speed(self, job: JobView) -> tuple[float, ...]:
+        if job.id not in self._speeds:
+            self._speeds[job.id] = by_type(self._view, job, self._kinds)
+        return self._speeds[job.id]
 
     def _could_hold(self, shape: Shape, kind: str) -> bool:
         key = shape, kind
