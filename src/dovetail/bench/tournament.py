@@ -1,8 +1,8 @@
 """The tournament: every working policy on the same workloads, each judged by what it claims.
 
 The objectives in the catalogue say what a system was published for. A policy *falls short* on a workload if
-it claims to be better in a figure, and is worse than `fifo` there: on every seed, and in the mean over the
-seeds by more than SLACK. One unlucky seed is not enough: a long job on a slow GPU can decide a makespan.
+it claims to be better in a figure, and is worse than `fifo` there in the mean over the seeds, by more than
+SLACK. A shortfall says on how many seeds: a long job on a slow GPU can decide one makespan.
 
 The figures are
 
