@@ -127,6 +127,7 @@ def enact(state: State, draft: Draft, actions: list[Action]) -> dict[str, tuple[
                 starting.append(job)
         elif new is None or not resizes(old, new):
             job.stops += 1
+            job.suspend(old)
             stopping.hold(job.id, old)
             stopped[job.id] = []
             actions.append(Stop(job.id, job.epoch, "preempted" if new is None else "moved"))
@@ -146,6 +147,7 @@ def enact(state: State, draft: Draft, actions: list[Action]) -> dict[str, tuple[
             stopping.hold(job.id, old)
             add_by_node(by_node, job.id, old)
             job.stops += 1
+            job.suspend(old)
             stopped[job.id] = []
             actions.append(Stop(job.id, job.epoch, "moved"))
             state.begin_anew(job)

@@ -93,7 +93,7 @@ def _failed(state: State, event: Event, actions: list[Action]) -> None:
             state.leave(job)
             state.room.give(spots)
             job.end(event[0])
-        job.awaiting = None
+        job.awaiting = job.suspended_on = None
         job.fails += 1
         job.done = kept
         if not waits:
@@ -116,6 +116,7 @@ def _stopped(state: State, event: Event, actions: list[Action]) -> None:
         if job.phase is RUNNING:  # the core did not ask for it: the devices were taken from outside
             state.vacate(job)
             job.stops += 1
+            job.suspended_on = None
             state.enqueue(job)
             state.changed = True
             if state.order.until is not None:
@@ -202,8 +203,12 @@ def _node_lost(state: State, event: Event, actions: list[Action]) -> None:
     _drained(state, event, actions)
     node = state.cluster.number[event[2]]
     there = [job for job in state.running.values() if any(node == spot[0] for spot in job.spots or ())]
+    for job in state.jobs.values():
+        if job.suspended_on is not None and any(node == spot[0] for spot in job.suspended_on):
+            job.suspended_on = None
     for job in sorted(there, key=lambda job: job.seq):
         runs = job.phase is RUNNING
+        job.suspended_on = None
         spots = state.vacate(job)
         job.stops += 1
         if runs:

@@ -93,6 +93,8 @@ def _job_from_json(read: Mapping[str, Any]) -> JobRecord:
     state["phase"] = Phase(state["phase"])
     state["terms"] = FULL if state["terms"] is None else Terms(**state["terms"])
     state["spots"] = None if state["spots"] is None else _spots(state["spots"])
+    if state.get("suspended_on") is not None:
+        state["suspended_on"] = _spots(state["suspended_on"])
     awaiting = None if read["awaiting"] is None else frozenset(read["awaiting"])
     return JobRecord(job_from_json(read["spec"]), read["seq"], state, awaiting, read["timer"])
 
@@ -149,6 +151,9 @@ def moved(
         if core.room.ever(kept.spec.shape):
             kept.timer = None
             kept.state |= {"stage": 0, "forgiven": 0, "stage_since": kept.spec.arrived_at}
+            kept.state["suspended_on"] = (
+                None if (on := kept.state.get("suspended_on")) is None else on_new(on)
+            )
             core.jobs[kept.spec.id] = job_of(core, kept)
     stops: list[Stop] = []
     for job_id in record.running:
