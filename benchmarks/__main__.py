@@ -19,6 +19,7 @@ from typing import Any
 from benchmarks.figure import Figure
 from benchmarks.gavel import gavel
 from benchmarks.live import live
+from benchmarks.policies import policies
 from benchmarks.solve import solve
 from benchmarks.solve_more import solve_more
 
@@ -111,6 +112,7 @@ SUITES: dict[str, Callable[[], Iterator[Figure]]] = {
     "solve": solve,
     "solve-more": solve_more,
     "gavel": gavel,
+    "policies": policies,
 }
 
 
