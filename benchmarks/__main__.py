@@ -20,6 +20,7 @@ from benchmarks.elastic import elastic
 from benchmarks.figure import Figure
 from benchmarks.gavel import gavel
 from benchmarks.live import live
+from benchmarks.policies import policies
 from benchmarks.solve import solve
 from benchmarks.solve_more import solve_more
 
@@ -113,6 +114,7 @@ SUITES: dict[str, Callable[[], Iterator[Figure]]] = {
     "solve-more": solve_more,
     "gavel": gavel,
     "elastic": elastic,
+    "policies": policies,
 }
 
 

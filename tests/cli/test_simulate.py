@@ -90,6 +90,13 @@ def test_restart_cost_is_paid_at_each_restart(dove: Dove, folder: Path) -> None:
     assert (paid["makespan"], paid["preemptions"], paid["lost_gpu_seconds"]) == (1130, 1, 30 * 8)
 
 
+def test_suspend_cost_is_paid_where_the_job_resumes_in_place(dove: Dove, folder: Path) -> None:
+    (folder / "two.csv").write_text("id,submit,gpus,duration\nlong,0,8,1000\nshort,100,8,100\n")
+    command = "simulate two.csv --cluster 1x8 --policy srtf --json --restart-cost 30s --suspend-cost 2s"
+    found = json.loads(dove(command).stdout)
+    assert (found["makespan"], found["preemptions"], found["lost_gpu_seconds"]) == (1102, 1, 2 * 8)
+
+
 def test_head_takes_the_first_jobs(dove: Dove) -> None:
     assert json.loads(dove(f"{SIMULATE} --head 2 --json").stdout)["jobs"] == 2
 

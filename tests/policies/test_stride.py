@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
-from dovetail.policies.gandiva_fair.stride import Passes, RunningJob, charged, next_quantum, with_tickets
+from dovetail.policies.gandiva_fair.stride import Passes, charged, joined, next_quantum
 
 QUANTUM = 60
 
@@ -16,20 +18,13 @@ def played(
     lines = {owner: [(f"{owner}{i}", load) for i, load in enumerate(loads)] for owner, loads in sizes.items()}
     load = {id: size for line in lines.values() for id, size in line}
     ids = {owner: [id for id, _ in line] for owner, line in lines.items()}
-    passes, had = (
-        with_tickets(Passes(), {owner: {"gpu": t} for owner, t in tickets.items()}, ids),
-        dict.fromkeys(sizes, 0),
-    )
+    passes, had = joined(Passes(), tickets, ids), dict.fromkeys(sizes, 0)
     for quantum in range(1, quanta + 1):
         line = {o: sorted(mine, key=lambda job: passes.jobs[job[0]]) for o, mine in lines.items()}
-        running = {
-            id: RunningJob(id[0], "gpu", load[id]) for id in next_quantum(passes, "gpu", line, room, QUANTUM)
-        }
-        for job in running.values():
-            had[job.owner] += job.load
-        passes = charged(
-            Passes(passes.at, running, passes.tickets, passes.owners, passes.jobs), quantum * QUANTUM
-        )
+        running = {id: (id[0], load[id]) for id in next_quantum(passes, line, room, QUANTUM)}
+        for owner, size in running.values():
+            had[owner] += size
+        passes = charged(replace(passes, running=running), quantum * QUANTUM)
     return had, passes
 
 
@@ -55,23 +50,15 @@ def test_the_jobs_of_an_owner_share_equally() -> None:
 
 
 def test_a_new_owner_has_nothing_to_catch_up_with() -> None:
-    early = {"a": {"gpu": 1000.0}}
-    passes = with_tickets(Passes(), early, {"a": ["a0"]})
-    passes = charged(
-        Passes(0, {"a0": RunningJob("a", "gpu", 1000)}, passes.tickets, passes.owners, passes.jobs), 600
-    )
-    passes = with_tickets(passes, {**early, "b": {"gpu": 1000.0}}, {"a": ["a0", "a1"], "b": ["b0"]})
-    assert passes.owners == {("a", "gpu"): 600.0, ("b", "gpu"): 600.0}
+    passes = joined(Passes(), {"a": 1000.0}, {"a": ["a0"]})
+    passes = charged(replace(passes, running={"a0": ("a", 1000)}), 600)
+    passes = joined(passes, {"a": 1000.0, "b": 1000.0}, {"a": ["a0", "a1"], "b": ["b0"]})
+    assert passes.owners == {"a": 600.0, "b": 600.0}
     assert passes.jobs == {"a0": 600_000.0, "a1": 600_000.0, "b0": 0.0}
 
 
 def test_an_owner_without_tickets_comes_last_and_is_not_charged() -> None:
-    passes = with_tickets(Passes(), {"a": {"gpu": 1000.0}, "b": {"gpu": 0.0}}, {"a": ["a0"], "b": ["b0"]})
-    assert next_quantum(passes, "gpu", {"b": [("b0", 1000)], "a": [("a0", 1000)]}, 2000, QUANTUM) == [
-        "a0",
-        "b0",
-    ]
-    ran = charged(
-        Passes(0, {"b0": RunningJob("b", "gpu", 1000)}, passes.tickets, passes.owners, passes.jobs), 60
-    )
-    assert ("b", "gpu") not in ran.owners
+    passes = joined(Passes(), {"a": 1000.0, "b": 0.0}, {"a": ["a0"], "b": ["b0"]})
+    lines = {"b": [("b0", 1000)], "a": [("a0", 1000)]}
+    assert next_quantum(passes, lines, 2000, QUANTUM) == ["a0", "b0"]
+    assert "b" not in charged(replace(passes, running={"b0": ("b", 1000)}), 60).owners

@@ -20,17 +20,16 @@ def test_the_price_is_that_of_the_next_bidder() -> None:
 
 
 def test_no_tenant_sells_for_more_than_it_can_use() -> None:
-    held = {"A": Holding(4.0, 4.0), "B": Holding(4.0, 4.0)}
-    speedups = {"A": 1.25, "B": 5.0}
-    (made,) = trades(held, speedups, {"A": 9.0, "B": 8.0}, price=2.0)
-    assert made.fast == 1.0  # it asks for nine GPUs, and has eight
-    assert trades(held, speedups, {"A": 8.0, "B": 8.0}, price=2.0) == []
+    held = {"A": Holding(4.0, 4.0), "B": Holding(4.0, 4.0), "C": Holding(0.0, 1.0)}  # C only sets the price
+    speedups = {"A": 1.25, "B": 5.0, "C": 2.0}
+    most = {"B": 8.0, "C": 1.0}
+    assert trades(held, speedups, {"A": 9.0, **most}) == [("B", "A", 1.0, 2.0)]  # it has eight GPUs
+    assert trades(held, speedups, {"A": 8.0, **most}) == []
 
 
 def test_tenants_with_equal_speed_ups_do_not_trade() -> None:
     held = {"A": Holding(1.0, 1.0), "B": Holding(1.0, 1.0)}
     assert trades(held, {"A": 2.0, "B": 2.0}) == []
-    assert trades(held, {"A": 2.0, "B": 3.0}, price=4.0) == []  # more than any buyer would pay
 
 
 @pytest.mark.parametrize("seed", range(50))

@@ -17,6 +17,7 @@ from dovetail.cli.inputs import (
     LikeOption,
     LoadOption,
     RestartOption,
+    SuspendOption,
     ThroughputsOption,
     TraceArgument,
 )
@@ -55,6 +56,7 @@ def compare(
         ),
     ] = None,
     restart_cost: RestartOption = None,
+    suspend_cost: SuspendOption = None,
     drop_unfit: DropOption = False,
     workers: Annotated[
         int | None,
@@ -91,6 +93,7 @@ def compare(
         head=head,
         drop_unfit=drop_unfit,
         restart_cost=restart_cost,
+        suspend_cost=suspend_cost,
         throughputs=throughputs,
         silent=as_json or quiet,
     )

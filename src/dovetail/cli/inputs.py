@@ -46,6 +46,14 @@ RestartOption = Annotated[
         metavar="TIME", help="How long each restart of a preempted job takes: 30s.", show_default=False
     ),
 ]
+SuspendOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="TIME",
+        help="How long it takes if the job resumes where it was: 1s; by default as long as any restart.",
+        show_default=False,
+    ),
+]
 ThroughputsOption = Annotated[
     str | None,
     typer.Option(
@@ -85,6 +93,7 @@ def read_question(
     head: int | None = None,
     drop_unfit: bool = False,
     restart_cost: str | None = None,
+    suspend_cost: str | None = None,
     throughputs: str | None = None,
     silent: bool = False,
 ) -> Question:
@@ -105,6 +114,7 @@ def read_question(
             "--throughputs is for Gavel traces; a trace generated with --like has durations already"
         )
     restart = None if restart_cost is None else read_time("--restart-cost", restart_cost)
+    suspend = None if suspend_cost is None else read_time("--suspend-cost", suspend_cost)
     built = load_cluster(cluster)
     source: Source
     notes: list[str] = []
@@ -132,7 +142,7 @@ def read_question(
             made = made[:head]
             if any(map(misfit, made)):
                 made = [job for job in made if not misfit(job)]
-        return made if restart is None else with_restart_cost(made, restart)
+        return made if restart is None and suspend is None else with_costs(made, restart, suspend)
 
     return Question(source, built, cluster, prepare, tuple(notes))
 
@@ -232,8 +242,8 @@ def read_time(option: str, text: str) -> int:
         raise BadOption(f"{option}: {error}") from None
 
 
-def with_restart_cost(jobs: Iterable[Job], restart_cost: int) -> list[Job]:
-    """The same jobs, with a restart that takes this many microseconds."""
+def with_costs(jobs: Iterable[Job], restart: int | None, suspend: int | None) -> list[Job]:
+    """The same jobs, with restarts that take this many microseconds anywhere, and in place."""
     from dovetail.model.job import Traits
 
     known: dict[
@@ -242,7 +252,11 @@ def with_restart_cost(jobs: Iterable[Job], restart_cost: int) -> list[Job]:
 
     def with_cost(traits: Traits) -> Traits:
         if id(traits) not in known:
-            checkpoint = replace(traits.checkpoint, restore=restart_cost)
+            checkpoint = traits.checkpoint
+            if restart is not None:
+                checkpoint = replace(checkpoint, restore=restart)
+            if suspend is not None:
+                checkpoint = replace(checkpoint, suspend=suspend)
             known[id(traits)] = (traits, replace(traits, checkpoint=checkpoint))
         return known[id(traits)][1]
 

@@ -17,6 +17,7 @@ from dovetail.cli.inputs import (
     LikeOption,
     LoadOption,
     RestartOption,
+    SuspendOption,
     ThroughputsOption,
     TraceArgument,
 )
@@ -66,6 +67,7 @@ def simulate(
     ] = None,
     head: HeadOption = None,
     restart_cost: RestartOption = None,
+    suspend_cost: SuspendOption = None,
     until: Annotated[
         str | None,
         typer.Option(metavar="T", help="Stop at this simulated time: 90m, 2d12h.", show_default=False),
@@ -104,6 +106,7 @@ def simulate(
         head=head,
         drop_unfit=drop_unfit,
         restart_cost=restart_cost,
+        suspend_cost=suspend_cost,
         throughputs=throughputs,
         silent=as_json or quiet,
     )

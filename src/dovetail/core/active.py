@@ -96,6 +96,7 @@ KEPT = (
     "stage",
     "stops",
     "stage_since",
+    "suspended_on",
 )
 Saved = tuple[Any, ...]
 PHASE, SPOTS, TERMS = DRAFTED.index("phase"), DRAFTED.index("spots"), DRAFTED.index("terms")
@@ -142,6 +143,7 @@ class ActiveJob:
         "start_number",
         "started_at",
         "stops",
+        "suspended_on",
         "tenant",
         "terms",
         "timer",
@@ -163,6 +165,7 @@ class ActiveJob:
         self.epoch = 0
         self.stops = 0
         self.fails = 0
+        self.suspended_on: Spots | None = None  # where its state is in host memory (Checkpoint.suspend)
         self.first_start: int | None = None
         self.stage = 0
         self.stage_since = spec.arrived_at
@@ -229,7 +232,14 @@ class ActiveJob:
         self.held = held
         self.since = self.started_at = now
         self.rate = 1.0
-        self.live_at = now + self.spec.traits.checkpoint.restore if self.epoch else now
+        self.live_at = (
+            now + self.spec.traits.checkpoint.restart(self.suspended_on, spots) if self.epoch else now
+        )
+
+    def suspend(self, spots: Spots) -> None:
+        """Keep its state on the nodes of these spots, from which it was stopped, if it can."""
+        if self.spec.traits.checkpoint.suspends:
+            self.suspended_on = spots
 
     def settle(self, now: int) -> None:
         """Bring the sums up to now."""

@@ -140,6 +140,7 @@ def enact(state: State, draft: Draft, actions: list[Action]) -> dict[str, tuple[
             old = cast("Spots", saved[RUNS_ON])
         if new is None or not resizes(old, new):
             job.stops += 1
+            job.suspend(old)
             stopping.hold(job.id, old)
             stopped[job.id] = []
             actions.append(Stop(job.id, job.epoch, "preempted" if new is None else "moved"))

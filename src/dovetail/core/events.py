@@ -93,7 +93,7 @@ def _failed(state: State, event: Event, actions: list[Action]) -> None:
             state.leave(job)
             state.room.give(spots)
             job.end(event[0])
-        job.awaiting = None
+        job.awaiting = job.suspended_on = None
         job.fails += 1
         job.done = kept
         if not waits:
@@ -117,6 +117,7 @@ def _stopped(state: State, event: Event, actions: list[Action]) -> None:
             state.vacate(job)
             job.awaiting = None
             job.stops += 1
+            job.suspended_on = None
             state.enqueue(job)
             state.changed = True
             if state.order.until is not None:
@@ -203,11 +204,15 @@ def _node_lost(state: State, event: Event, actions: list[Action]) -> None:
     _drained(state, event, actions)
     node = state.cluster.number[event[2]]
     there = [job for job in state.running.values() if any(node == spot[0] for spot in job.spots or ())]
+    for job in state.jobs.values():
+        if job.suspended_on is not None and any(node == spot[0] for spot in job.suspended_on):
+            job.suspended_on = None
     for job in sorted(there, key=lambda job: job.seq):
         runs_on = job.now_on if job.started else None
         if runs_on is not None and all(node != spot[0] for spot in runs_on):
             state.stop_growing(job)
             continue
+        job.suspended_on = None
         state.vacate(job)
         job.stops += 1
         if runs_on is not None:

@@ -102,7 +102,7 @@ def _job_from_json(read: Mapping[str, Any]) -> JobRecord:
     state = dict(read["state"])
     state["phase"] = Phase(state["phase"])
     state["terms"] = FULL if state["terms"] is None else Terms(**state["terms"])
-    for name in ("spots", "runs_on"):  # snapshots of earlier releases have no `runs_on`
+    for name in ("spots", "runs_on", "suspended_on"):  # snapshots of earlier releases have no others
         state[name] = None if state.get(name) is None else _spots(state[name])
     awaiting = None if read["awaiting"] is None else frozenset(read["awaiting"])
     return JobRecord(job_from_json(read["spec"]), read["seq"], state, awaiting, read["timer"])
@@ -161,6 +161,9 @@ def moved(
             kept.timer = None
             stop_growing(kept)
             kept.state |= {"stage": 0, "forgiven": 0, "stage_since": kept.spec.arrived_at}
+            kept.state["suspended_on"] = (
+                None if (on := kept.state.get("suspended_on")) is None else on_new(on)
+            )
             core.jobs[kept.spec.id] = job_of(core, kept)
     stops: list[Stop] = []
     for job_id in record.running:

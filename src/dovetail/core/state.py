@@ -213,6 +213,8 @@ class State:
     def issue_start(self, job: ActiveJob, actions: list[Action]) -> None:
         """Issue the start of a job that got its devices at this instant."""
         job.epoch = epoch = job.epoch + 1
+        if job.suspended_on is not None and job.spots is not None:  # a draft may have extended its spots
+            job.live_at = self.now + job.traits.checkpoint.restart(job.suspended_on, job.spots)
         if job.first_start is None:
             job.first_start = self.now
         if self.calendar:

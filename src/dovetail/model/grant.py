@@ -55,6 +55,19 @@ def nodes_of(spots: Spots) -> set[int]:
     return {node for node, devices, _, _, _ in spots if devices}
 
 
+def same_place(before: Spots, after: Spots) -> bool:
+    """Whether both hold as many devices on the same nodes: what is in the nodes' host memory can be used."""
+    return before == after or _counts(before) == _counts(after)
+
+
+def _counts(spots: Spots) -> dict[int, int]:
+    found: dict[int, int] = {}
+    for node, devices, _, _, _ in spots:
+        if devices:
+            found[node] = found.get(node, 0) + devices.bit_count()
+    return found
+
+
 EMPTY = 0xFF  # all memory slots of a device that can be sliced
 
 

@@ -12,6 +12,7 @@ from functools import cached_property, lru_cache
 from typing import Any
 
 from dovetail.model.cluster import SLICES
+from dovetail.model.grant import Spots, same_place
 from dovetail.model.units import WHOLE
 
 
@@ -126,13 +127,29 @@ def gang(gpus: int, types: tuple[str, ...] = (), cpus: int = 0, memory: int = 0)
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """What a stop costs: the time to save and to restore, and the work since the last save."""
+    """What a stop costs: the time to save and to restore, and the work since the last save.
+
+    A job with `suspend` is suspended when it is stopped: its state stays in the host memory of its nodes. If
+    it resumes there, that is all it pays. If it moves, it is saved and restored.
+    """
 
     every: int | None = None  # the job saves after each such amount of work; None: never
     on_stop: bool = True  # the job saves when it is told to stop, which takes `save`
     save: int = 0
     restore: int = 0
     resize: int = 0  # a pause when the grant grows or shrinks
+    suspend: int | None = None  # to suspend and to resume in place, together; None: as anywhere else
+
+    @property
+    def suspends(self) -> bool:
+        """Whether a stopped job keeps its state on its nodes."""
+        return self.suspend is not None and self.on_stop
+
+    def restart(self, suspended_on: Spots | None, spots: Spots) -> int:
+        """The time that the next start takes on these spots."""
+        if suspended_on is None or self.suspend is None:
+            return self.restore
+        return self.suspend if same_place(suspended_on, spots) else self.save + self.restore
 
 
 @dataclass(frozen=True, slots=True)

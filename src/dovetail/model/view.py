@@ -70,6 +70,10 @@ class JobView(Protocol):
     @property
     def started_at(self) -> int: ...  # its last start
     @property
+    def live_at(self) -> int: ...  # work is done from here on: a restart takes its time
+    @property
+    def suspended_on(self) -> Spots | None: ...  # where it could resume in place (Checkpoint.suspend)
+    @property
     def waiting_since(self) -> int: ...
     @property
     def stops(self) -> int: ...

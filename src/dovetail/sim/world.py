@@ -51,6 +51,7 @@ class Running:
         "simple",
         "since",
         "spots",
+        "suspended_on",
         "terms",
         "turns",
     )
@@ -63,6 +64,7 @@ class Running:
         self.turns = -1  # when the job enters its next regime, if before that; -1: never
         self.epoch = 0
         self.spots: Spots | None = None
+        self.suspended_on: Spots | None = None  # the nodes that have its state in host memory
         # The job runs at rate 1 on what it asked for, with or without neighbours.
         self.simple = job.fails_after is None and job.traits.profile is None and job.shape.exclusive
 
@@ -128,6 +130,7 @@ class World:
         run = self._jobs[job.id]
         run.epoch, run.done = held.epoch, held.done_at(now)
         run.fails, run.saved = 0, kept
+        run.suspended_on = held.suspended_on
         if on is None:
             return
         run.spots, run.terms, run.load = on, held.terms, load_of(on)
@@ -163,6 +166,7 @@ class World:
             if run.rate > 0:
                 self.lost += int((run.done - fact[1]) / run.rate) * run.load
             run.done = run.saved = fact[1]
+            run.suspended_on = None
             run.fails += 1
             if run.fails > run.job.traits.retries:
                 self.outcomes.unfinished(subject, "failed", time)
@@ -222,9 +226,9 @@ class World:
             self.outcomes.start[run.row] = now
             run.fails = run.saved = 0
         else:
-            restore = job.traits.checkpoint.restore
-            run.live_at = now + restore
-            self.lost += restore * load
+            pause = job.traits.checkpoint.restart(run.suspended_on, spots)
+            run.live_at = now + pause
+            self.lost += pause * load
         if self._uniform and run.simple and load == shape.load:
             run.rate = 1.0
             run.due = due = run.live_at + job.work - run.done
@@ -251,8 +255,9 @@ class World:
             run.advance(now)
         checkpoint = run.job.traits.checkpoint
         load = run.load
+        run.suspended_on = run.spots if checkpoint.suspends and not died else None
         if checkpoint.on_stop and not died:
-            kept, takes = run.done, checkpoint.save
+            kept, takes = run.done, 0 if checkpoint.suspends else checkpoint.save
         else:
             every = checkpoint.every
             kept, takes = max(run.saved, run.done - run.done % every if every else 0), 0
@@ -388,6 +393,8 @@ class World:
         """The jobs on a lost node make no more progress; the core decides what happens to them."""
         number = self.cluster.number[node]
         for run in self._jobs.values():
+            if run.suspended_on and any(spot[0] == number for spot in run.suspended_on):
+                run.suspended_on = None
             if run.spots and any(spot[0] == number for spot in run.spots):
                 run.advance(now)
                 spots = run.spots

@@ -233,6 +233,7 @@ class Book:
     frozen: bool = False  # its node is lost
     kept: tuple[float, ...] = ()  # the work it may report as kept when it has stopped
     shrinks: bool = False
+    suspended_on: tuple[int, ...] = ()  # the node of each device, if its state is in host memory there
 
 
 @dataclass(slots=True)
@@ -283,6 +284,8 @@ class Audit:
             if kind == NODE_LOST:
                 lost = self.cluster.number[subject]
                 for book in self.books.values():
+                    if lost in book.suspended_on:
+                        book.suspended_on = ()
                     book.frozen = book.frozen or any(spot[0] == lost for spot in book.spots)
                 self._rerate()  # a job on a lost node slows no neighbour
             return
@@ -302,6 +305,7 @@ class Audit:
             del self.books[subject]
         elif kind == FAILED:
             self._vacate(book)
+            book.suspended_on = ()
             book.done = book.saved = float(fact[1])
             self.ended[subject] = "failed"
         elif kind == STOPPED and book.kept:
@@ -327,7 +331,7 @@ class Audit:
                 self.broken.append(f"start {action.epoch} of {action.job} came after start {book.epoch}")
             book.epoch, book.terms = action.epoch, action.terms
             book.spots = book.held = action.spots
-            book.live_at = now + (book.job.traits.checkpoint.restore if action.epoch > 1 else 0)
+            book.live_at = now + (_restart(book) if action.epoch > 1 else 0)
         elif isinstance(action, Resize):
             book = self.books[action.job]
             grown = load_of(action.spots) >= load_of(book.spots)
@@ -342,9 +346,12 @@ class Audit:
 
     def _stop(self, book: Book, *, died: bool) -> None:
         checkpoint = book.job.traits.checkpoint
+        book.suspended_on = ()
         if checkpoint.on_stop and not died:
             book.saved = book.done
             book.kept = (book.done,)
+            if checkpoint.suspend is not None:
+                book.suspended_on = _node_of_each_device(book.spots)
         else:
             every = checkpoint.every
             ends = (book.done - self.slack, book.done + self.slack)  # on either side of a save
@@ -375,6 +382,19 @@ class Audit:
             book.rate = speed.rate(book.job.shape, book.job.traits, book.spots, book.terms, neighbours)
             done = int(book.done) + 2  # the world counts whole microseconds
             book.rate *= regime_at(book.job.traits.profile, done, book.job.work)[0]
+
+
+def _restart(book: Book) -> int:
+    """What the start of a suspended, saved or failed job costs where it is."""
+    checkpoint = book.job.traits.checkpoint
+    if not book.suspended_on or checkpoint.suspend is None:
+        return checkpoint.restore
+    in_place = book.suspended_on == _node_of_each_device(book.spots)
+    return checkpoint.suspend if in_place else checkpoint.save + checkpoint.restore
+
+
+def _node_of_each_device(spots: Spots) -> tuple[int, ...]:
+    return tuple(sorted(node for node, devices, *_ in spots for _ in numbers(devices)))
 
 
 def _neighbour(book: Book) -> Neighbour:

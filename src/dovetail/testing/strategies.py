@@ -101,7 +101,9 @@ def checkpoints() -> st.SearchStrategy[Checkpoint]:
     """Mostly stops that cost nothing; else stops that cost time, work or both."""
     seconds = st.sampled_from((0, 1, 7)).map(lambda s: s * SECOND)
     every = st.sampled_from((None, 5 * SECOND, 60 * SECOND))
-    costly = st.builds(Checkpoint, every, st.booleans(), seconds, seconds, seconds)
+    costly = st.builds(
+        Checkpoint, every, st.booleans(), seconds, seconds, seconds, st.one_of(st.none(), seconds)
+    )
     return st.one_of(st.just(Checkpoint()), costly)
 
 

@@ -38,26 +38,22 @@ def trades(
     holdings: Mapping[str, Holding],
     speedups: Mapping[str, float],
     most: Mapping[str, float] | None = None,
-    *,
-    price: float | None = None,
-    unit: float = float("inf"),
 ) -> list[Trade]:
     """All trades, one after the other, until none is left.
 
     The tenant with the highest speed-up that can still pay buys from the one with the lowest speed-up that
-    still has fast GPUs. The price is the second-highest speed-up, as in a second-price auction: what the next
-    bidder would have paid, or the seller. No tenant sells for more GPUs than it can use (`most`). A trade is
-    of at most one `unit`; a fixed `price` is used only between speed-ups below and above it.
+    still has fast GPUs. No tenant sells for more GPUs than it can use (`most`).
 
-    >>> trades({"A": Holding(4, 4), "B": Holding(4, 4)}, {"A": 1.25, "B": 5.0}, price=2.0)
-    [Trade(buyer='B', seller='A', fast=2.0, price=2.0)]
+    >>> held = {"A": Holding(4, 4), "B": Holding(4, 4), "C": Holding(0, 4)}
+    >>> trades(held, {"A": 1.25, "B": 5.0, "C": 2.0})[0]
+    Trade(buyer='B', seller='A', fast=2.0, price=2.0)
     """
     now = {name: holding for name, holding in holdings.items() if name in speedups}
     slack = {name: most[name] - sum(now[name]) if most is not None else float("inf") for name in now}
     line = sorted(now, key=lambda name: (speedups[name], name))
     made: list[Trade] = []
     while True:
-        found = _next(now, speedups, slack, line, price, unit)
+        found = _next(now, speedups, slack, line)
         if found is None:
             return made
         now = after_trades(now, [found])
@@ -66,13 +62,16 @@ def trades(
         made.append(found)
 
 
+def price(buyer: float, seller: float, others: Iterable[float]) -> float:
+    """The second-highest speed-up, as in a second-price auction: what the next bidder would have paid.
+
+    Between those of buyer and seller, so that neither loses; that of the seller if no other tenant bids.
+    """
+    return max([seller, *others])
+
+
 def _next(
-    now: Mapping[str, Holding],
-    speedups: Mapping[str, float],
-    slack: Mapping[str, float],
-    line: list[str],
-    price: float | None,
-    unit: float,
+    now: Mapping[str, Holding], speedups: Mapping[str, float], slack: Mapping[str, float], line: list[str]
 ) -> Trade | None:
     bidders = [name for name in reversed(line) if now[name].slow > LEAST]
     for i, buyer in enumerate(bidders):
@@ -81,11 +80,11 @@ def _next(
                 break
             if now[seller].fast <= LEAST:
                 continue
-            second = max([speedups[seller], *(speedups[other] for other in bidders[i + 1 :])])
-            at = second if price is None else price
-            if not speedups[seller] <= at <= speedups[buyer] or at <= 0:
+            others = [speedups[other] for other in bidders[i + 1 :]]
+            at = price(speedups[buyer], speedups[seller], others)
+            if at <= 0:
                 continue
-            fast = min(now[seller].fast, now[buyer].slow / at, unit)
+            fast = min(now[seller].fast, now[buyer].slow / at)
             if at > 1:
                 fast = min(fast, slack[seller] / (at - 1))
             elif at < 1:
