@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dovetail.mechanisms.allocate.sizes import Allocate
 from dovetail.mechanisms.order.attained_service import attained_service
@@ -40,11 +41,27 @@ def shares(ranking: Callable[[JobTable], Ends]) -> Allocate:
 
     def allocate(view: View) -> dict[str, int]:
         table = view.table()
-        free = view.room.free_gpus + int(table.held.sum()) // 1_000
-        tasks = _dealt(table, free, ranking(table))
+        tasks = _dealt(table, _capacity(view), ranking(table))
         return {job.id: count for job, count in zip(table.jobs, tasks, strict=True)}
 
     return allocate
+
+
+def _capacity(view: View) -> int:
+    """GPUs to deal: all on open nodes, and those that jobs hold on other nodes.
+
+    It does not depend on which jobs run: shares that did would differ from one decision to the next, and jobs
+    would be stopped and started without end.
+    """
+    room, nodes = view.room, view.cluster.nodes
+    closed = {number for number in range(len(nodes)) if not room.is_open(number)}
+    kept = sum(
+        devices.bit_count()
+        for job in (view.running.values() if closed else ())
+        for node, devices, *_ in job.spots or ()
+        if node in closed
+    )
+    return kept + sum(node.gpus for number, node in enumerate(nodes) if number not in closed)
 
 
 def _by_length(table: JobTable) -> Ends:
@@ -63,7 +80,7 @@ def _dealt(table: JobTable, free: int, ends: Ends) -> list[int]:
     Of two jobs, one more task goes to the one that ends later if it gains more by it (`_gains`). The winner
     of a scan in the order of ends gets the task.
     """
-    speeds = table.speeds.tolist()
+    speeds = _relative(table).tolist()
     least, most, each = table.least.tolist(), table.most.tolist(), table.each.tolist()
     tasks = [0] * len(table)
     line: list[tuple[Any, int]] = []  # the jobs that could use one more, in the order in which they end
@@ -106,5 +123,11 @@ def _gains(now: float, then: float) -> tuple[float, float]:
 
 def _shortest_first(table: JobTable, ends: Ends) -> list[int]:
     """Rows of jobs in the order in which they would end with the least that each runs with."""
-    slowest = table.speeds[np.arange(len(table)), table.least].tolist()
+    slowest = _relative(table)[np.arange(len(table)), table.least].tolist()
     return sorted(range(len(table)), key=lambda job: (ends(job, slowest[job] or CRAWL), job))
+
+
+def _relative(table: JobTable) -> NDArray[np.float64]:
+    """Speeds against the size that a job asked for: they do not depend on the type that it holds."""
+    asked = table.speeds[np.arange(len(table)), table.tasks]
+    return table.speeds / np.where(asked > 0, asked, 1.0)[:, None]
