@@ -105,6 +105,7 @@ def simulate(
         drop_unfit=drop_unfit,
         restart_cost=restart_cost,
         throughputs=throughputs,
+        seed=seed,
         silent=as_json or quiet,
     )
     for told in question.notes:
