@@ -3,7 +3,7 @@
 A job that outlasts the arrivals does most of its work after them, and a trace of heavy tails has a few such
 jobs with most of the work. So the load is measured: `in_use` is the utilisation of a work-conserving policy
 from the first arrival to the last. Where it is too low, `fitted` changes as little as it can, in this order:
-jobs of similar work arrive evenly over the span, up to 8 % more work arrives, and the longest jobs are cut
+jobs of similar work arrive evenly over the span, up to 10 % more work arrives, and the longest jobs are cut
 to a part of the span, large at first. See docs/decisions/0043-loads.md.
 """
 
@@ -22,12 +22,14 @@ if TYPE_CHECKING:
     Reals = NDArray[np.float64]
     Wholes = NDArray[np.int64]
 
-ENOUGH = 0.95  # of the load asked for, measured here: the aim, with room for what ticks miss
-SHORT = 0.91  # less is said
+ENOUGH = 0.94  # of the load asked for, measured here: the aim, with room for what ticks miss
+FULL = 0.92  # of the GPUs: the aim for loads above 1
+SHORT = 0.9  # less than this part of the load is said
 TICKS = 512  # of the span, in the measure
 STRATA = 16  # parts of the span that get the same work
-PARTS = (1.0, 0.7, 0.5, 0.35, 0.25, 0.18, 0.125, 0.09, 0.06, 0.04)  # of the span: what a job may last
-EXTRA = (1.0, 1.04, 1.08)  # work that arrives, over load x capacity x span
+# What a job may last, over the span: the first that is enough is taken.
+PARTS = (1.0, 0.8, 0.65, 0.5, 0.4, 0.32, 0.25, 0.2, 0.16, 0.125, 0.1, 0.08, 0.06, 0.05, 0.04)
+EXTRA = (1.0, 1.05, 1.1)  # work that arrives, over load x capacity x span
 WIDE = 8  # a job of more than 1/8 of the cluster may last less, in proportion: it blocks the others
 MOST_CUT = 0.75  # of the jobs; if more had to be cut, there are too few jobs for the cluster
 PLENTY = 6  # GPUs that all jobs ask for, over load x GPUs of the cluster: always enough jobs
@@ -60,10 +62,11 @@ def fitted(
     times of levels and a span.
     """
     asked = min(load, 1.0)  # above 1 the cluster is full, and the rest of the work is the backlog
+    aim = ENOUGH if load <= 1 else FULL
     span = float((widths * durations).sum()) / (gpus * load)
     best = Fitted(np.arange(len(widths)), durations, arrivals(levels, span), ())
     reached = in_use(np, best.arrivals, widths, durations, gpus) / asked
-    if reached >= ENOUGH:
+    if reached >= aim:
         return best
     order, levels = _evenly(np, widths * durations, seed)
     widths, drawn = widths[order], durations[order]
@@ -82,7 +85,7 @@ def fitted(
             if found > reached:
                 reached = found
                 best = Fitted(order, cut, times, _changes(drawn, cut, extra))
-            if reached >= ENOUGH:
+            if reached >= aim:
                 return best
     return best if reached >= SHORT else _with_shortfall(best, widths, gpus, load, reached * asked)
 
