@@ -91,7 +91,7 @@ COMMANDS = {
     "compare jobs.csv --cluster 1x8 --policies fifo,sjf --workers 2": "of 2 runs",
     "trace convert jobs.csv out.jsonl": "writing out.jsonl",
     "trace info jobs.csv": "reading jobs.csv",
-    "trace generate --like philly --jobs 3000 --gpus 64 -o made.csv": "writing made.csv",
+    "trace generate --like philly --jobs 3000 --gpus 16 --load 0.3 -o made.csv": "writing made.csv",
 }
 
 

@@ -21,12 +21,30 @@ def test_info_summarises_a_trace(dove: Dove) -> None:
 
 
 def test_generate_writes_the_same_jobs_for_the_same_seed(dove: Dove, folder: Path) -> None:
-    command = "trace generate --like philly --jobs 40 --gpus 16 --load 0.8 --seed 3"
+    command = "trace generate --like philly --jobs 400 --gpus 16 --load 0.3 --seed 3"
     result = dove(f"{command} -o made.csv")
     assert result.exit_code == 0
-    assert result.stdout.startswith("made.csv: 40 jobs over ")
-    assert "load 0.80 on 16 GPUs" in result.stdout
+    assert result.stdout.startswith("made.csv: 400 jobs over ")
+    assert "load 0.30 on 16 GPUs" in result.stdout
     assert dove(command).stdout == (folder / "made.csv").read_text(), "piped, it is the same text"
+
+
+def test_what_was_changed_for_the_load_is_told(dove: Dove) -> None:
+    few = dove("trace generate --like philly --jobs 3 --gpus 10000 -o few.csv")
+    assert few.exit_code == 0
+    assert "not 0.9: about " in few.stderr
+    for command in (
+        "trace generate --like philly --jobs 300 --gpus 16 --seed 1 -o cut.csv",
+        "trace generate --like philly --jobs 300 --gpus 16 --seed 1",
+        "simulate --like philly --jobs 300 --cluster 2x8 --policy fifo --seed 1",
+    ):
+        told = dove(command).stderr
+        assert "note: long jobs arrive evenly over the span, " in told
+        assert " jobs are cut, to 7 h 8 min at most" in told
+    told = dove(
+        "compare --like philly --jobs 300 --cluster 2x8 --policies fifo,sjf --seeds 2 --workers 1"
+    ).stderr
+    assert told.startswith("note: seed 0: long jobs arrive evenly")
 
 
 def test_convert_keeps_the_jobs(dove: Dove, folder: Path) -> None:

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from random import Random
 from typing import Protocol
 
@@ -76,7 +77,16 @@ class Generated:
         return "the trace is generated again for each seed"
 
     def jobs(self, seed: int) -> list[Job]:
-        return generate(self.like, self.count, self.gpus, self.load, seed).jobs
+        return _generated(self.like, self.count, self.gpus, self.load, seed).jobs
+
+    def notes(self, seed: int) -> tuple[str, ...]:
+        """What was changed so that the load is reached, or that it is not."""
+        return _generated(self.like, self.count, self.gpus, self.load, seed).notes[1:]
+
+
+@lru_cache(maxsize=1)  # the notes are told before the jobs run
+def _generated(like: str, count: int, gpus: int, load: float, seed: int) -> Trace:
+    return generate(like, count, gpus, load, seed)
 
 
 def resampled(jobs: list[Job], seed: int) -> list[Job]:

@@ -97,8 +97,9 @@ def compare(
         throughputs=throughputs,
         silent=as_json or quiet,
     )
+    which = "seed 0: " if like is not None and seeds > 1 else ""
     for told in question.notes:
-        note(told)
+        note(f"{which}{told}")
     with _progress(choices, seeds, silent=as_json or quiet) as progress:
         found = compared(
             question.source,

@@ -95,9 +95,13 @@ def read_question(
     restart_cost: str | None = None,
     suspend_cost: str | None = None,
     throughputs: str | None = None,
+    seed: int = 0,
     silent: bool = False,
 ) -> Question:
-    """Load the trace and the cluster. A job that can never fit is reported before anything runs."""
+    """Load the trace and the cluster. A job that can never fit is reported before anything runs.
+
+    `seed` is the generated trace whose notes are told.
+    """
     from dovetail.bench.resample import Generated, Given
     from dovetail.cli.outputs import count
     from dovetail.cli.progress import progress
@@ -121,6 +125,7 @@ def read_question(
     misfit = _misfit(built)
     if like is not None:
         source = Generated(like, jobs, built.gpus, load)
+        notes = list(source.notes(seed))
     else:
         assert trace is not None
         with progress(f"reading {trace}", silent=silent) as tell, reading_told(tell):

@@ -108,6 +108,7 @@ def simulate(
         restart_cost=restart_cost,
         suspend_cost=suspend_cost,
         throughputs=throughputs,
+        seed=seed,
         silent=as_json or quiet,
     )
     for told in question.notes:

@@ -67,7 +67,7 @@ def generate(
         typer.Option(metavar="N", help="GPUs of the cluster that the load refers to.", show_default=False),
     ],
     load: Annotated[
-        float, typer.Option(metavar="X", help="Offered load: work over capacity of the GPUs.")
+        float, typer.Option(metavar="X", help="Part of the GPU time that the jobs use while they arrive.")
     ] = 0.9,
     seed: Annotated[int, typer.Option(metavar="N", help="The same seed gives the same jobs.")] = 0,
     output: Annotated[
@@ -89,7 +89,7 @@ def generate(
     """
     import sys
 
-    from dovetail.cli.outputs import check_writable
+    from dovetail.cli.outputs import check_writable, note
     from dovetail.model.errors import InputError
     from dovetail.traces import generate as made_up
 
@@ -102,6 +102,8 @@ def generate(
         made = made_up(like, jobs, gpus, load, seed)
     if output is None:
         _to_stdout(made, silent=quiet)
+        for told in made.notes[1:]:
+            note(told)
     else:
         write(made, output, silent=quiet)
         _written(made, output, gpus)
@@ -181,7 +183,7 @@ def _written(made: Trace, path: Path, gpus: int | None = None) -> None:
     summary = describe(made, gpus)
     load = f", load {summary.load:.2f} on {gpus:,} GPUs" if summary.load is not None else ""
     say(f"{path}: {count(summary.jobs, 'job')} over {spoken(summary.span)}{load}")
-    for told in made.notes if gpus is None else ():
+    for told in made.notes if gpus is None else made.notes[1:]:  # the first repeats the command
         note(told)
 
 

@@ -2,8 +2,8 @@
 
 For each job a tenant and a size are drawn, then a duration that depends on the size, then a user. Arrivals
 are a Poisson process whose rate varies by hour and weekday. The rate is set so that the offered work is
-`load` times the capacity of the cluster: the span follows from the work. `calibration` has the source of each
-distribution.
+`load` times the capacity of the cluster: the span follows from the work. If that load is not reached while
+jobs arrive, `loads` changes the trace. `calibration` has the source of each distribution.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from dovetail.traces.calibration import (
     PHILLY,
     Calibration,
 )
+from dovetail.traces.loads import fitted
 from dovetail.traces.trace import Trace, many
 
 if TYPE_CHECKING:
@@ -45,6 +46,9 @@ GENERATORS: Mapping[str, Calibration] = {
 
 def generate(like: str, jobs: int, gpus: int, load: float, seed: int = 0) -> Trace:
     """Generate jobs like those of a published trace, with this offered load on a cluster of `gpus`.
+
+    A work-conserving policy uses `load` of the GPU time while the jobs arrive, to 10 %; above 1 it uses all,
+    and the rest is the backlog. A note says what was changed for this, or that there are too few jobs.
 
     The same arguments give the same jobs. Sizes that can never fit on the cluster are left out; the others
     keep their proportions. Durations are whole seconds, submissions whole milliseconds.
@@ -69,8 +73,18 @@ def generate(like: str, jobs: int, gpus: int, load: float, seed: int = 0) -> Tra
     kinds = _drawn(np, rng, [weight for _, _, weight in cells], jobs)
     milli = np.array([size for _, size, _ in cells])[kinds]
     durations = np.maximum(np.rint(_durations(np, rng, made, milli)), 1).astype(np.int64)
-    span = float((milli * durations).sum()) / WHOLE / (gpus * load)
-    arrivals = _arrivals(np, rng, made, jobs, span)
+    made_up = fitted(
+        np,
+        milli / WHOLE,
+        durations,
+        np.sort(rng.random(jobs)),
+        gpus=gpus,
+        load=load,
+        seed=seed,
+        arrivals=lambda levels, span: _arrivals(np, made, levels, span),
+    )
+    kinds, durations = kinds[made_up.order], made_up.durations
+    arrivals = np.rint(made_up.arrivals * 1_000).astype(np.int64)
 
     if made.tenants:
         tenants = [f"{like}-t{i}" for i in range(made.tenants)]
@@ -95,7 +109,7 @@ def generate(like: str, jobs: int, gpus: int, load: float, seed: int = 0) -> Tra
             user=map(users.__getitem__, (tenant * made.users + rank).tolist()),
         ),
         "generated",
-        notes=(f"generated: like={like} jobs={jobs} gpus={gpus} load={load:g} seed={seed}",),
+        notes=(f"generated: like={like} jobs={jobs} gpus={gpus} load={load:g} seed={seed}", *made_up.notes),
     )
 
 
@@ -125,23 +139,22 @@ def _durations(np: Any, rng: np.random.Generator, made: Calibration, milli: Whol
     return durations
 
 
-def _arrivals(np: Any, rng: np.random.Generator, made: Calibration, jobs: int, span: float) -> Wholes:
-    """Sorted milliseconds from 0 to the span: a Poisson process of varying rate, given the number of jobs.
+def _arrivals(np: Any, made: Calibration, levels: Reals, span: float) -> Reals:
+    """Seconds from 0 to the span: a Poisson process of varying rate, given the number of jobs.
 
-    Given their number, arrivals of a Poisson process are independent draws from its rate.
+    Given their number, arrivals of a Poisson process are independent draws from its rate: here its quantiles
+    at these rising levels.
     """
     week = np.array([day * hour for day in made.days for hour in made.hours], dtype=float)
     hours = int(span // 3600) + 1
     rate = np.resize(week, hours)
     edges = np.concatenate(([0.0], np.cumsum(rate)))
-    times = np.interp(rng.random(jobs) * edges[-1], edges, np.arange(hours + 1) * 3600.0)
-    times.sort()
-    if jobs > 1:  # the first arrives at 0 and the last at the end, so that the load is exact
+    times: Reals = np.interp(levels * edges[-1], edges, np.arange(hours + 1) * 3600.0)
+    if len(times) > 1:  # the first arrives at 0 and the last at the end, so that the load is exact
         times = (times - times[0]) * (span / max(times[-1] - times[0], 1e-9))
     else:
         times[:] = 0.0
-    found: Wholes = np.rint(times * 1_000).astype(np.int64)
-    return found
+    return times
 
 
 def _zipf(count: int) -> list[float]:
