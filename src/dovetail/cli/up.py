@@ -177,7 +177,7 @@ def up(
         if demo:
             from dovetail.control.demo import start_demo
 
-            start_demo(up)
+            start_demo(up, ended_early=lambda why: note(plainly(f"the demo ends early: {why}")))
             say(f"\nthe demo runs: watch it with  dovetail ps{where} --watch")
 
     with _migrating() as migrating:
