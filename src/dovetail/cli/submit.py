@@ -220,7 +220,7 @@ def submit_job(
             if not wait:
                 say()
                 one = handle.ids[0]
-                say(f"follow it:  dovetail logs -f {one}\nwhy it waits:  dovetail why {one}")
+                say(f"follow it:  dovetail logs -f {one}\nif it waits:  dovetail why {one}")
         sys.stdout.flush()
         if wait:
             ended = handle.wait()
