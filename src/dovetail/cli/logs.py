@@ -11,6 +11,7 @@ import typer
 
 from dovetail.cli.connection import JobArgument, StateOption, connected, job_id
 from dovetail.cli.outputs import note, plainly
+from dovetail.cli.waiting import SOON, until_started
 from dovetail.model.errors import InputError
 
 if TYPE_CHECKING:
@@ -63,6 +64,7 @@ def logs(
             return
         if not seen.attempt and attempt is None:
             _check_started(seen, follow)
+            seen = until_started(client, id) if follow else seen
         if follow and node is None and seen.nodes > 1:
             for line in client.log_lines(id, attempt=attempt, tail=tail):
                 write(line)
@@ -157,8 +159,13 @@ class _Following:
 def _followed(client: Client, id: str, tail: int | None) -> Iterator[str]:
     """The lines of all members as they come, until all have ended; each begins with the member's index."""
     following: dict[str, _Following] = {}
+    began, told = time.monotonic(), False
     while True:
         members = _members(client, id)
+        if not (told or any(member.attempt or member.done for member in members)):
+            told = time.monotonic() - began > SOON
+            if told and members:
+                note(f"no job of {id} has started yet; see dovetail why {members[0].id}")
         said = False
         for member in members:
             one = following.setdefault(member.id, _Following())

@@ -7,7 +7,6 @@ import shutil
 import signal
 import sys
 import threading
-import time
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Annotated, Any
@@ -19,13 +18,13 @@ from dovetail.cli.connection import StateOption, connected
 from dovetail.cli.logs import write
 from dovetail.cli.outputs import note, plainly, say
 from dovetail.cli.submit import Flags, exit_code, flagged, note_about_tunnel, read_job
+from dovetail.cli.waiting import until_started
 from dovetail.model.errors import InputError
 
 if TYPE_CHECKING:
     from dovetail.client.client import Client, JobHandle
 
 PATIENCE = 600.0  # seconds that a plane may be unreachable while we wait for a job
-SOON = 1.0  # seconds after which the reason for waiting is printed
 
 run = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
 
@@ -122,7 +121,8 @@ def run_request(
         if handle.count > 1:
             note(f"{handle.id} is an array; list its jobs with dovetail ps")
         with _cancelled_by_interrupt(handle, state) as interrupted:
-            _explain_waiting(client, handle, quiet)
+            if handle.count == 1:
+                until_started(client, handle.ids[0], quiet=quiet)
             line = None if calls is None else calls.answered(lambda: handle.refresh().done)
             if line is not None and tty:
                 calling.pass_terminal(line)
@@ -136,17 +136,6 @@ def run_request(
         sys.stdout.flush()
         note(plainly(f"job {handle.id} {ended.state}" + (f": {ended.detail}" if ended.detail else "")))
     raise typer.Exit(130 if interrupted.is_set() else exit_code(ended.state, ended.exit_code))
-
-
-def _explain_waiting(client: Client, handle: JobHandle, quiet: bool) -> None:
-    """Wait for the start; print the reason if that takes longer than a moment."""
-    began, told, pause = time.monotonic(), "", 0.05
-    while not (seen := handle.refresh()).done and not seen.attempt and handle.count == 1:
-        if not quiet and time.monotonic() - began > SOON and seen.reason != told:
-            told = seen.reason
-            note(plainly(f"{handle.id} waits: {client.why(handle.id).sentence or seen.reason}"))
-        time.sleep(pause)
-        pause = min(1.5 * pause, 1.0)
 
 
 @contextmanager
