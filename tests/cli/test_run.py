@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import subprocess
 from collections.abc import Iterator
@@ -31,11 +30,21 @@ def full(place: Place) -> Iterator[str]:
         job.wait()
 
 
-def started(place: Place, *words: str) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        [*DOVETAIL, *words], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-        cwd=place.folder, env=place.env,
-    )  # fmt: skip
+@contextmanager
+def started(place: Place, *words: str, before: tuple[str, ...] = ()) -> Iterator[subprocess.Popen[str]]:
+    with subprocess.Popen(
+        [*before, *DOVETAIL, *words],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=place.folder,
+        env=place.env,
+    ) as process:
+        try:
+            yield process
+        finally:  # a test that fails does not wait for it
+            process.kill()
 
 
 def newest(place: Place) -> str:
@@ -93,3 +102,48 @@ def test_logs_say_that_an_array_waits(place: Place) -> None:
             place.client.cancel(holder)
             output, more = logs.communicate(timeout=PATIENCE)
             assert (sorted(output.splitlines()), more) == (["[0] my turn", "[1] my turn"], "")
+
+
+# --- a command that is told to end -----------------------------------------------------------------
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_cancels_the_job(place: Place, number: signal.Signals) -> None:
+    with started(place, "run", "--quiet", "--", "bash", "-c", "echo ready; exec sleep 1000") as run:
+        assert run.stdout is not None
+        assert run.stdout.readline() == "ready\n"
+        id = newest(place)
+        run.send_signal(number)
+        _, said = run.communicate(timeout=PATIENCE)
+    assert run.returncode == 128 + number
+    assert said == f"note: cancelling {id}; ^C again stops waiting for it\n"
+    assert place.client.job_info(id).state == "cancelled"
+
+
+def test_a_second_signal_does_not_overtake_the_cancellation(place: Place) -> None:
+    """The job does not end when it is told to, so the first signal cannot end the command."""
+    stubborn = "trap '' TERM; echo ready; until [ -e stubborn.go ]; do sleep 0.1; done"
+    with started(place, "run", "--quiet", "--grace", "1000s", "--", "bash", "-c", stubborn) as run:
+        assert run.stdout is not None
+        assert run.stderr is not None
+        assert run.stdout.readline() == "ready\n"
+        id = newest(place)
+        run.send_signal(signal.SIGINT)
+        assert run.stderr.readline().startswith("note: cancelling")
+        run.send_signal(signal.SIGINT)
+        run.communicate(timeout=PATIENCE)
+    state = place.client.job_info(id).state
+    (place.folder / "stubborn.go").touch()
+    assert (run.returncode, state) == (130, "stopping")
+
+
+def test_a_signal_that_is_ignored_stays_ignored(place: Place) -> None:
+    """As under nohup."""
+    job = "echo ready; until [ -e nohup.go ]; do sleep 0.1; done; echo on"
+    with started(place, "run", "--quiet", "--", "bash", "-c", job, before=("nohup",)) as run:
+        assert run.stdout is not None
+        assert run.stdout.readline() == "ready\n"
+        run.send_signal(signal.SIGHUP)
+        (place.folder / "nohup.go").touch()
+        output, _ = run.communicate(timeout=PATIENCE)
+    assert (run.returncode, output) == (0, "on\n")

@@ -8,7 +8,7 @@ import signal
 import sys
 import threading
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -19,11 +19,12 @@ from dovetail.cli.logs import write
 from dovetail.cli.outputs import note, plainly, say
 from dovetail.cli.submit import Flags, exit_code, flagged, note_about_tunnel, read_job
 from dovetail.cli.waiting import until_started
-from dovetail.model.errors import InputError
+from dovetail.model.errors import DovetailError, InputError
 
 if TYPE_CHECKING:
     from dovetail.client.client import Client, JobHandle
 
+CANCEL_PATIENCE = 30.0  # seconds that a plane may be unreachable when the job is to be cancelled
 PATIENCE = 600.0  # seconds that a plane may be unreachable while we wait for a job
 
 run = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
@@ -75,8 +76,8 @@ def run_command(
 ) -> None:
     """Run a command as a job and wait for it.
 
-    The output of the job is shown, and this command exits with the job's exit code. ^C cancels the job and
-    waits until it has stopped; a second ^C returns at once, and the job keeps stopping.
+    The output of the job is shown, and this command exits with the job's exit code. ^C (or SIGTERM, SIGHUP)
+    cancels the job and waits until it has stopped; a second ^C returns at once, and the job keeps stopping.
 
     \b
     dovetail run --gpus 4 -- torchrun --nproc-per-node 4 train.py
@@ -120,7 +121,7 @@ def run_request(
             return
         if handle.count > 1:
             note(f"{handle.id} is an array; list its jobs with dovetail ps")
-        with _cancelled_by_interrupt(handle, state) as interrupted:
+        with _cancelled_by_signals(handle, state) as interrupted:
             if handle.count == 1:
                 until_started(client, handle.ids[0], quiet=quiet)
             line = None if calls is None else calls.answered(lambda: handle.refresh().done)
@@ -135,31 +136,62 @@ def run_request(
     if ended.state != "completed" and not quiet:
         sys.stdout.flush()
         note(plainly(f"job {handle.id} {ended.state}" + (f": {ended.detail}" if ended.detail else "")))
-    raise typer.Exit(130 if interrupted.is_set() else exit_code(ended.state, ended.exit_code))
+    code = 128 + interrupted.number if interrupted.number else exit_code(ended.state, ended.exit_code)
+    raise typer.Exit(code)
+
+
+class Interrupted:
+    """Which signal told this command to end, if one did."""
+
+    number = 0
 
 
 @contextmanager
-def _cancelled_by_interrupt(handle: JobHandle, state: str | None) -> Iterator[threading.Event]:
-    """The first ^C cancels the job, over a connection of its own; the second ^C interrupts this command."""
-    interrupted = threading.Event()
+def _cancelled_by_signals(handle: JobHandle, state: str | None) -> Iterator[Interrupted]:
+    """The first ^C, SIGTERM or SIGHUP cancels the job; the second one interrupts this command.
+
+    The request goes over a connection of its own. This command does not end before it was sent, unless a
+    third signal comes.
+    """
+    interrupted, asked = Interrupted(), threading.Event()
 
     def cancel() -> None:
-        with connected(state, patience=30.0) as other:
-            other.cancel(handle.id)
+        try:
+            with connected(state, patience=CANCEL_PATIENCE) as other:
+                other.cancel(handle.id)
+        except DovetailError as error:
+            _note(f"{handle.id} was not cancelled: {error}")
+        finally:
+            asked.set()
 
     def caught(number: int, frame: object) -> None:
-        if interrupted.is_set():
-            note(f"no longer waiting for {handle.id}; see dovetail ps")
+        if interrupted.number:
+            _note(f"no longer waiting for {handle.id}; see dovetail ps")
             raise KeyboardInterrupt
-        interrupted.set()
-        note(f"cancelling {handle.id}; ^C again stops waiting for it")
+        interrupted.number = number
         threading.Thread(target=cancel, daemon=True).start()
+        _note(f"cancelling {handle.id}; ^C again stops waiting for it")
 
     if threading.current_thread() is not threading.main_thread():
         yield interrupted
         return
-    before = signal.signal(signal.SIGINT, caught)
+    # A signal that is ignored stays so: nohup ignores SIGHUP, and a shell SIGINT of what runs in background.
+    before = {one: signal.getsignal(one) for one in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
+    before = {one: old for one, old in before.items() if old is not signal.SIG_IGN}
+    for one in before:
+        signal.signal(one, caught)
     try:
         yield interrupted
     finally:
-        signal.signal(signal.SIGINT, before)
+        try:
+            if interrupted.number:
+                asked.wait()
+        finally:
+            for one, old in before.items():
+                signal.signal(one, old)
+
+
+def _note(text: str) -> None:
+    """A note to a terminal that may be gone."""
+    with suppress(OSError):
+        note(plainly(text))
