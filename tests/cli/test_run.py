@@ -147,3 +147,19 @@ def test_a_signal_that_is_ignored_stays_ignored(place: Place) -> None:
         (place.folder / "nohup.go").touch()
         output, _ = run.communicate(timeout=PATIENCE)
     assert (run.returncode, output) == (0, "on\n")
+
+
+# --- several processes -----------------------------------------------------------------------------
+
+
+def test_run_shows_the_output_of_all_ranks(place: Place) -> None:
+    ranks = ["[rank 0] I am 0", "[rank 1] I am 1"]
+    done = place.type("run", "--quiet", "-N", "2", "-G", "1", "--", "bash", "-c", "echo I am $NODE_RANK")
+    assert sorted(done.stdout.splitlines()) == ranks, done.stderr
+    again = place.type("logs", "-f", newest(place))
+    assert sorted(again.stdout.splitlines()) == ranks, again.stderr
+
+
+def test_run_shows_the_output_of_the_processes_of_all_gpus(place: Place) -> None:
+    done = place.type("run", "--quiet", "-G", "2", "--per-gpu", "--", "bash", "-c", "echo I am $RANK")
+    assert sorted(line[-6:] for line in done.stdout.splitlines()) == ["I am 0", "I am 1"], done.stderr

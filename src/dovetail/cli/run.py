@@ -15,7 +15,7 @@ import typer
 from typer.core import TyperCommand
 
 from dovetail.cli.connection import StateOption, connected
-from dovetail.cli.logs import write
+from dovetail.cli.logs import follow
 from dovetail.cli.outputs import note, plainly, say
 from dovetail.cli.submit import Flags, exit_code, flagged, note_about_tunnel, read_job
 from dovetail.cli.waiting import until_started
@@ -130,8 +130,9 @@ def run_request(
             else:
                 if line is not None:
                     calling.pass_input(line)
-                for piece in client.logs(handle.ids[0], follow=True) if handle.count == 1 else ():
-                    write(piece)
+                if handle.count == 1:
+                    several = request.get("nodes", 1) > 1 or request.get("launch") == "gpu"
+                    follow(client, handle.ids[0], several=several)
             ended = handle.wait()
     if ended.state != "completed" and not quiet:
         sys.stdout.flush()
