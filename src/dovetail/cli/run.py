@@ -17,7 +17,7 @@ from typer.core import TyperCommand
 from dovetail.cli.connection import StateOption, connected
 from dovetail.cli.logs import follow
 from dovetail.cli.outputs import note, plainly, say
-from dovetail.cli.submit import Flags, exit_code, flagged, note_about_tunnel, read_job
+from dovetail.cli.submit import Flags, Typed, exit_code, flagged, note_about_tunnel, read_job
 from dovetail.cli.waiting import until_started
 from dovetail.model.errors import DovetailError, InputError
 
@@ -34,9 +34,16 @@ class WithTerminal(TyperCommand):
     """`-t 2h` is a time limit, as in Slurm; `-t` alone asks for a terminal, as in `docker run -it`."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        from dovetail.cli.job_words import check_not_program, first_word, options_with_values
+        from dovetail.cli.job_words import (
+            SLURM_ONLY_VALUED,
+            check_not_program,
+            first_word,
+            options_with_values,
+            parted,
+        )
 
-        valued = options_with_values(self.params)
+        own = options_with_values(self.params)
+        valued = own | SLURM_ONLY_VALUED
         words: list[str] = []
         for at, word in enumerate(args):
             if word == "--" or (not word.startswith("-") and first_word(args, valued) == at):
@@ -46,7 +53,9 @@ class WithTerminal(TyperCommand):
         first = first_word(words, valued)
         if first < len(words) and shutil.which(words[first]) is None:
             check_not_program(str(self.name), words, first)
-        return super().parse_args(ctx, words)
+        plain, slurm, _ = parted(words[:first], own)
+        ctx.meta["typed"] = Typed(slurm)
+        return super().parse_args(ctx, [*plain, *words[first:]])
 
 
 def _terminal_flags(word: str, following: list[str]) -> list[str]:
@@ -59,6 +68,7 @@ def _terminal_flags(word: str, following: list[str]) -> list[str]:
 @run.command("run", cls=WithTerminal, context_settings={"allow_interspersed_args": False})
 @flagged
 def run_command(
+    context: typer.Context,
     command: Annotated[
         list[str], typer.Argument(metavar="COMMAND...", help="What to run.", show_default=False)
     ],
@@ -78,6 +88,7 @@ def run_command(
 
     The output of the job is shown, and this command exits with the job's exit code. ^C (or SIGTERM, SIGHUP)
     cancels the job and waits until it has stopped; a second ^C returns at once, and the job keeps stopping.
+    Options of sbatch such as --gres=gpu:2 are understood too.
 
     \b
     dovetail run --gpus 4 -- torchrun --nproc-per-node 4 train.py
@@ -85,7 +96,8 @@ def run_command(
     dovetail run --gpus 1 -it bash
     """
     with connected(state, patience=PATIENCE) as client:
-        request = read_job(None, flags, command=command, local=client.connection.local)
+        typed = context.meta["typed"]
+        request = read_job(None, flags, command=command, local=client.connection.local, typed=typed)
         run_request(client, request, state, interactive=interactive, tty=terminal, detach=detach, quiet=quiet)
 
 

@@ -192,7 +192,7 @@ def submit_job(
     """Submit a job file, or a script with #SBATCH lines.
 
     Flags override the job file. Without a job file, give a command; its own options come after it. Write --
-    before a command that is not on the PATH here.
+    before a command that is not on the PATH here. Options of sbatch such as --gres=gpu:2 are understood too.
 
     \b
     dovetail submit train.yaml --gpus A100:4
@@ -284,8 +284,8 @@ def _in_slurms_words(words: Sequence[str]) -> dict[str, Any]:
 
     if not words:
         return {}
-    given, _ = typed_options(words, "submit")
-    found = read_script("#!/bin/bash\n", "submit", given=given)
+    given, _ = typed_options(words, "Slurm's options")
+    found = read_script("#!/bin/bash\n", "Slurm's options", given=given)
     note_ignored(found)
     kept = ("nodes", "resources", "retry", "priority", "signal_before", "env")
     return {key: found[key] for key in kept if key in found}
