@@ -163,3 +163,32 @@ def test_run_shows_the_output_of_all_ranks(place: Place) -> None:
 def test_run_shows_the_output_of_the_processes_of_all_gpus(place: Place) -> None:
     done = place.type("run", "--quiet", "-G", "2", "--per-gpu", "--", "bash", "-c", "echo I am $RANK")
     assert sorted(line[-6:] for line in done.stdout.splitlines()) == ["I am 0", "I am 1"], done.stderr
+
+
+# --- what was asked wrongly ------------------------------------------------------------------------
+
+
+def test_a_wrong_question_is_answered_with_its_cause(place: Place) -> None:
+    job = place.client.submit({"run": "echo ready; sleep 1000"})
+    eventually(lambda: "ready" in "".join(job.logs()), "its start")
+    for words, cause in (
+        (("logs", job.id, "--rank", "4"), "there is no rank 4; the job has rank 0 only"),
+        (("cancel", job.id, "--array", "3-7"), f"{job.id} is one job, not an array"),
+        (("submit", "--gpus", "H100:1", "--", "true"), "no node has H100; there is A100; name one of these"),
+    ):
+        done = place.type(*words)
+        assert (done.returncode, done.stdout) == (2, "")
+        assert cause in done.stderr
+        assert done.stderr.count("\n") == 1
+    place.client.cancel(job.id)
+
+
+def test_submit_and_wait_says_that_the_job_goes_on(place: Place) -> None:
+    with started(place, "submit", "--wait", "--", "sleep", "1000") as submit:
+        assert submit.stdout is not None
+        id = submit.stdout.readline().split()[1]
+        submit.send_signal(signal.SIGINT)
+        _, said = submit.communicate(timeout=PATIENCE)
+    assert submit.returncode == 130
+    assert f"no longer waiting for {id}, which goes on; dovetail cancel {id} ends it" in said
+    place.client.cancel(id)

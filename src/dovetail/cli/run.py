@@ -78,7 +78,12 @@ def run_command(
         bool, typer.Option("-i", "--interactive", help="Pass the standard input on to the job.")
     ] = False,
     terminal: Annotated[
-        bool, typer.Option("--tty", "--pty", help="Give the job a terminal; -t without a time does too.")
+        bool,
+        typer.Option(
+            "--tty",
+            "--pty",
+            help="Give the job a terminal, as -it does.",
+        ),
     ] = False,
     detach: Annotated[bool, typer.Option("--detach", help="Print the job id and do not wait.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", help="Print only the output of the job.")] = False,

@@ -11,7 +11,7 @@ import functools
 import inspect
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
@@ -21,6 +21,7 @@ from dovetail.cli.connection import StateOption, connected
 from dovetail.cli.job_words import (
     SLURM_ONLY_VALUED,
     begins_command,
+    check_is_there,
     check_not_program,
     first_word,
     is_script_file,
@@ -136,6 +137,7 @@ class WithCommand(TyperCommand):
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         first = first_word(args, {*options_with_values(self.params), *SLURM_ONLY_VALUED})
         check_not_program(str(self.name), args, first)
+        check_is_there(args, first)
         valued = options_with_values(self.params)
         at = args.index("--") if "--" in args else len(args)
         if first < at and begins_command(args[first]):
@@ -199,7 +201,7 @@ def submit_job(
     dovetail submit job.sh --array 0-99%8 --parsable
     dovetail submit --gpus 1 -- python train.py
     """
-    with connected(state, patience=600.0 if wait else 30.0) as client:
+    with ExitStack() as stack, connected(state, patience=600.0 if wait else 30.0) as client:
         command = context.meta["command"]
         typed = context.meta["typed"]
         request = read_job(
@@ -207,6 +209,7 @@ def submit_job(
         )
         with told_with_lines(request):
             handle = client.submit(request, key=key)
+        stack.enter_context(_said_to_go_on(handle.id))
         for text in handle.notes:
             note(plainly(text))
         note_about_tunnel(client.connection, request)
@@ -227,6 +230,16 @@ def submit_job(
             if not (parsable or as_json):
                 say(plainly(f"{handle.id} {ended.state}" + (f": {ended.detail}" if ended.detail else "")))
             raise typer.Exit(exit_code(ended.state, ended.exit_code))
+
+
+@contextmanager
+def _said_to_go_on(id: str) -> Iterator[None]:
+    """^C ends this command and not the job, unlike that of `run`; say so."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        note(f"no longer waiting for {id}, which goes on; dovetail cancel {id} ends it")
+        raise
 
 
 def exit_code(state: str, code: int | None) -> int:

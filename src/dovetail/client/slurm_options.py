@@ -10,25 +10,25 @@ import difflib
 
 SBATCH = frozenset(
     """
-    account acctg-freq array batch bb bbf begin chdir cluster-constraint clusters comment constraint container
-    container-id contiguous core-spec cores-per-socket cpu-freq cpus-per-gpu cpus-per-task deadline delay-boot
-    dependency distribution error exclude exclusive export export-file extra extra-node-info get-user-env gid
-    gpu-bind gpu-freq gpus gpus-per-node gpus-per-socket gpus-per-task gres gres-flags help hint hold
-    ignore-pbs input job-name kill-on-invalid-dep licenses mail-type mail-user mcs-label mem mem-bind
-    mem-per-cpu mem-per-gpu mincpus network nice no-kill no-requeue nodefile nodelist nodes ntasks
-    ntasks-per-core ntasks-per-gpu ntasks-per-node ntasks-per-socket oom-kill-step open-mode output overcommit
-    oversubscribe parsable partition power prefer priority profile propagate qos quiet reboot requeue reservation
-    resv-ports segment signal sockets-per-node spread-job stepmgr switches test-only thread-spec threads-per-core time
-    time-min tmp tres-bind tres-per-task uid usage use-min-nodes verbose version wait wait-all-nodes wckey
-    wrap
+    account acctg-freq array batch bb bbf begin chdir cluster-constraint clusters comment constraint
+    container container-id contiguous core-spec cores-per-socket cpu-freq cpus-per-gpu cpus-per-task
+    deadline delay-boot dependency distribution error exclude exclusive export export-file extra
+    extra-node-info get-user-env gid gpu-bind gpu-freq gpus gpus-per-node gpus-per-socket gpus-per-task
+    gres gres-flags help hint hold ignore-pbs input job-name kill-on-invalid-dep licenses mail-type
+    mail-user mcs-label mem mem-bind mem-per-cpu mem-per-gpu mincpus network nice no-kill no-requeue
+    nodefile nodelist nodes ntasks ntasks-per-core ntasks-per-gpu ntasks-per-node ntasks-per-socket
+    oom-kill-step open-mode output overcommit oversubscribe parsable partition power prefer priority
+    profile propagate qos quiet reboot requeue reservation resv-ports segment signal sockets-per-node
+    spread-job stepmgr switches test-only thread-spec threads-per-core time time-min tmp tres-bind
+    tres-per-task uid usage use-min-nodes verbose version wait wait-all-nodes wckey wrap
     """.split()  # noqa: SIM905
 )
 SRUN = frozenset(
     """
-    accel-bind bcast bcast-exclude compress cpu-bind disable-status disable-stdout-job-summary epilog exact
-    external-launcher het-group immediate interactive jobid join kill-on-bad-exit label mpi msg-timeout
-    multi-prog no-allocate overlap preserve-env prolog pty relative send-libs slurmd-debug task-epilog
-    task-prolog threads treewidth unbuffered whole x11
+    accel-bind bcast bcast-exclude compress cpu-bind disable-status disable-stdout-job-summary epilog
+    exact external-launcher het-group immediate interactive jobid join kill-on-bad-exit label mpi
+    msg-timeout multi-prog no-allocate overlap preserve-env prolog pty relative send-libs slurmd-debug
+    task-epilog task-prolog threads treewidth unbuffered whole x11
     """.split()  # noqa: SIM905
 )
 PYXIS = frozenset(

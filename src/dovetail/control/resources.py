@@ -221,7 +221,8 @@ def accepted_types(resources: Resources, cluster: Cluster) -> tuple[str, ...]:
         kinds = [here[_plain(name)] for name in resources.types if _plain(name) in here]
         if not kinds:
             asked = " or ".join(resources.types)
-            near = difflib.get_close_matches(_plain(resources.types[0]), here, n=1, cutoff=0.4)
+            first = _plain(resources.types[0])  # H100 is no mistyped A100
+            near = difflib.get_close_matches(first, [n for n in here if n[:1] == first[:1]], n=1, cutoff=0.4)
             hint = f"did you mean {here[near[0]].name}?" if near else "name one of these, or any"
             names = ", ".join(kind.name for kind in cluster.types)
             raise RequestError.at("/resources/accelerators", f"no node has {asked}; there is {names}; {hint}")

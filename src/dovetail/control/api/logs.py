@@ -180,7 +180,8 @@ def chosen(call: Call, row: Any, epoch: int, node: str | None) -> Sequence[Log]:
     if at >= len(files):
         if not files:
             return []
-        raise invalid("query/node", f"the attempt has {len(files)} files, counted from 0")
+        last = f"ranks 0 to {len(files) - 1}" if len(files) > 1 else "rank 0 only"
+        raise invalid("query/node", f"there is no rank {at}; the job has {last}")
     return files[at : at + 1]
 
 
