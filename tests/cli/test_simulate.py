@@ -146,7 +146,8 @@ def test_a_journal_answers_why(dove: Dove, folder: Path) -> None:
 
     step = dove("replay run.jsonl --at 2")
     assert step.exit_code == 0
-    assert step.stdout.startswith("step 2 at t=1800 s (30 min): 1 event, decided, 1 action")
+    assert step.stdout.startswith("step 2 at t=1800 s (30 min): 1 event; the policy decided, 1 action\n")
+    assert "the replay agrees with the journal" in step.stdout
     assert "start Dave on n0 (2)" in step.stdout
 
     for question in (

@@ -172,9 +172,11 @@ def test_options_of_slurm_are_understood(place: Place) -> None:
     ],
 )
 def test_gpus_in_slurms_words(place: Place, words: tuple[str, ...], gpus: int) -> None:
-    id = place.type("submit", "--parsable", "--hold", *words, "--", "true").stdout.strip()
-    assert place.client.job_info(id).gpus == gpus
-    place.client.cancel(id)
+    for verb in ("submit --parsable", "run --detach"):
+        done = place.type(*verb.split(), "--hold", *words, "--", "true")
+        assert done.returncode == 0, done.stderr
+        assert place.client.job_info(done.stdout.strip()).gpus == gpus
+        place.client.cancel(done.stdout.strip())
 
 
 @pytest.mark.parametrize("words", [("--gres=fpga",), ("--gpus-per-node=4x",), ("-n", "0"), ("--test-only",)])

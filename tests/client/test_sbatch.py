@@ -145,13 +145,14 @@ def test_what_an_option_means(options: list[str], expected: dict[str, Any]) -> N
         ("--exclusive", "--exclusive", "GPUs are shared only on request"),
         ("--exclusive=user", "--exclusive user", "GPUs are shared only on request"),
         ("-C a100", "-C a100", "name the GPU type instead"),
-        ("--unheard-of=1", "--unheard-of 1", "no counterpart"),
+        ("--cpu-bind=cores", "--cpu-bind cores", "no counterpart"),
+        ("--container-image=nvcr", "--container-image nvcr", "without a container"),
         ("-N 2-4", "-N 2-4", "2 are used"),
         ("--gres=gpu:1,shard:2", "--gres shard:2", "only generic resource"),
         ("--signal=TERM@60", "--signal TERM@60", "always USR1"),
         ("-n 4 -G 2", "-n 4", "only its CPUs are counted"),
         ("-n 2 -G 2", "-n 2", "without srun the script runs once"),
-        ("-p a -q b", "-q b", "-p a names the queue already"),
+        ("-p a -q b", "-q b", "-p a names the tenant already"),
         ("--export=NOT_SET", "--export NOT_SET", "is not set here"),
     ],
 )
@@ -243,3 +244,27 @@ def test_a_script_without_srun_is_unchanged() -> None:
     assert read_script(text)["run"] == text
     text = "#!/bin/bash\n# srun is not used\necho srun\n"
     assert read_script(text)["run"] == text
+
+
+@pytest.mark.parametrize(
+    ("option", "error"),
+    [
+        ("--tiem=5", "line 2: unknown option --tiem; did you mean --time?"),
+        ("--job_name=a", "line 2: unknown option --job_name; did you mean --job-name?"),
+        (
+            "--unheard-of=1",
+            "line 2: unknown option --unheard-of, which Slurm does not have either; leave it out",
+        ),
+        ("-y 1", "line 2: unknown option -y, which Slurm does not have either; leave it out"),
+    ],
+)
+def test_an_option_that_slurm_does_not_have_is_refused(option: str, error: str) -> None:
+    with pytest.raises(JobFileError) as refused:
+        script(option)
+    assert error in str(refused.value)
+
+
+def test_the_beginning_of_an_option_is_enough_as_in_slurm() -> None:
+    assert script("--part=red")["queue"] == "red"
+    with pytest.raises(JobFileError, match="unknown option --gpus-per;"):  # of several
+        script("--gpus-per=1")

@@ -1,13 +1,15 @@
 from __future__ import annotations
 
+import os
 import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 import sqlalchemy as sa
+from tests.control.harness import eventually
 
-from dovetail.control import questions, tables
+from dovetail.control import commands, questions, tables
 from dovetail.control.demo import JOBS as DEMO_JOBS
 from dovetail.control.demo import MOST_LEFT, check_room, start_demo
 from dovetail.control.plane import Plane
@@ -86,3 +88,26 @@ def test_jobs_arrive_until_the_plane_stops(tmp_path: Path) -> None:
     evaluations = [row for row in rows if row.name == "evaluate"][:4]
     for pretrain, evaluate in zip(starts, evaluations, strict=True):  # each waits for that of its own round
         assert evaluate.dependency == f"afterok:{pretrain.id}"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="a plane of another account runs all jobs under that account")
+def test_the_demo_runs_on_a_plane_of_root(tmp_path: Path) -> None:
+    """The tenants of the demo have no account, and their users may not run jobs as root."""
+    told: list[str] = []
+    with plane_up(Wanted(folder=tmp_path / "state", virtual="2x4:A100", port=0, allow_root=False)) as up:
+        start_demo(up, pace=20.0, ended_early=told.append)
+
+        def completed() -> bool:
+            return told != [] or any(row.state == State.COMPLETED for row in rows_of(up.plane))
+
+        eventually(completed, "the end of a job")
+    assert told == []
+
+
+def test_a_demo_that_ends_early_says_why(tmp_path: Path) -> None:
+    told: list[str] = []
+    with plane_up(Wanted(folder=tmp_path / "state", virtual="2x4:A100", port=0)) as up:
+        commands.set_limits(up.plane, ("role", "admin"), {"gpus": 1})
+        start_demo(up, pace=20.0, ended_early=told.append).join(PATIENCE)
+    assert len(told) == 1
+    assert "the limit of role admin is 1" in told[0]

@@ -22,6 +22,7 @@ from dovetail.control.request import (
     to_job,
     to_jobs,
 )
+from dovetail.control.resources import never_fits
 from dovetail.core.room import Room
 from dovetail.model.cluster import Cluster, GpuType, Node, parse_cluster
 from dovetail.model.errors import InputError, NeverFits
@@ -404,17 +405,51 @@ def test_one_whole_gpu_takes_the_fast_path() -> None:
 @pytest.mark.parametrize(
     ("values", "reason"),
     [
-        ({"resources": {"gpus": 16}}, "16 GPUs on one node, but .* has 8; spread it, as in nodes: 2"),
+        (
+            {"resources": {"gpus": 16}},
+            "16 GPUs on one node, but .* has 8; spread them, as in --nodes 2 --gpus 8",
+        ),
         (
             {"nodes": 3, "resources": {"accelerators": "A100:8"}},
-            "3 times 8 A100 GPUs of one type, .* room for 2",
+            "3 tasks of 8 A100 GPUs are 24, but the cluster has 16; .* at most 16, as in --nodes 2 --gpus 8",
         ),
-        ({"nodes": 5, "resources": {"accelerators": {"A100": 8, "H100": 8}}}, "room for 2; ask for fewer"),
+        (
+            {"nodes": 5, "resources": {"accelerators": {"A100": 8, "H100": 8}}},
+            "are 40, but the cluster has 16 of one type",
+        ),
+        ({"nodes": 5, "resources": {"gpus": 3}}, "5 times 3 GPUs of one type, .* room for 4; ask for fewer"),
     ],
 )
 def test_what_never_fits_is_refused_with_the_reason(values: dict[str, Any], reason: str) -> None:
     with pytest.raises(NeverFits, match=reason):
         job(**values)
+
+
+@pytest.mark.parametrize("cluster", ["2x4:A100", "1x8:A100", "3x2:A100,1x8:H100", "1x3:A100,1x4:A100", "5x1"])
+def test_what_is_advised_for_too_many_gpus_fits(cluster: str) -> None:
+    found = parse_cluster(cluster)
+    advised = 0
+    for nodes in range(1, 6):
+        for gpus in range(1, 17):
+            reason = never_fits(Shape(nodes, gpus), found)
+            if match := re.search(r"as in (?:--nodes ([0-9]+) )?--gpus ([0-9]+)", reason):
+                advised += 1
+                assert never_fits(Shape(int(match[1] or 1), int(match[2])), found) == "", reason
+    assert advised > 30
+
+
+def test_advice_for_gpus_that_no_node_has() -> None:
+    two = parse_cluster("2x4:A100")
+    assert never_fits(Shape(1, 16), two) == (
+        "16 GPUs, but the cluster has 8; ask for at most 8, as in --nodes 2 --gpus 4"
+    )
+    assert never_fits(Shape(1, 6), two) == (
+        "6 GPUs on one node, but the largest such node has 4; spread them, as in --nodes 2 --gpus 3: "
+        "--gpus is per task"
+    )
+    assert never_fits(Shape(2, 8), two) == (
+        "2 tasks of 8 GPUs are 16, but the cluster has 8; ask for at most 8, as in --nodes 2 --gpus 4"
+    )
 
 
 def test_memory_and_cpus_that_no_node_has() -> None:

@@ -20,9 +20,13 @@ HEADER = "id,submit,gpus,duration"
         ("", "is empty; a trace has a header and at least one row"),
         (f"{HEADER}\n", "no jobs in it; a trace needs at least one row below its header"),
         (f"{HEADER}\na,0,1,0\n", "no jobs in it (1 rows dropped: duration 0)"),
-        ("id,submit,gpus\na,0,1\n", "line 1: no column 'duration'; found id, submit, gpus"),
+        ("id,submit,gpus\na,0,1\n", "line 1: no column 'duration'; found id, submit, gpus; needed are "),
         (f"{HEADER},colour\na,0,1,5,red\n", "line 1: unknown column 'colour'"),
-        ("x,y,z\n1,2,3\n", "line 1: no known format has the columns x, y, z; give one: acme, "),
+        (
+            "x,y,z\n1,2,3\n",
+            "line 1: no known format has the columns x, y, z; a CSV file needs id, submit, gpus, duration; "
+            "if it is a file of another format, convert it: dovetail trace convert --format F",
+        ),
         (f"{HEADER}\na,0,1,5\nb,0,1,-5\n", "line 3: duration is -5; times and durations are at least 0"),
         (f"{HEADER}\na,-1,1,5\n", "line 2: submit is -1; times and durations are at least 0"),
         (f"{HEADER}\na,0,1,soon\n", "line 2: duration is 'soon'; give seconds, or 2h30m"),

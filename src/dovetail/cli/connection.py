@@ -16,7 +16,12 @@ if TYPE_CHECKING:
 
 StateOption = Annotated[
     str | None,
-    typer.Option("--state", metavar="DIR", help="The plane's state folder.", show_default=False),
+    typer.Option(
+        "--state",
+        metavar="DIR",
+        help="The plane's state folder. [default: DOVETAIL_STATE, or ~/.local/state/dovetail]",
+        show_default=False,
+    ),
 ]
 JobArgument = Annotated[str, typer.Argument(metavar="JOB", help="The job's id.", show_default=False)]
 JobsArgument = Annotated[

@@ -205,7 +205,10 @@ def _too_large(trace: str, unfit: list[Job], cluster: str, misfit: Callable[[Job
         asks += f" with {cores} cores and {memory} of memory"
     line = _line_of(trace, job.id)
     where = trace if line is None else f"{trace}, line {line}"
-    others = f" ({len(unfit) - 1:,} other jobs are too large as well)" if len(unfit) > 1 else ""
+    from dovetail.cli.outputs import count
+
+    more = len(unfit) - 1
+    others = f" ({count(more, 'other job')} {'is' if more == 1 else 'are'} too large as well)" if more else ""
     return (
         f"{where}: job {job.id!r} asks for {asks}, which can never fit on {cluster}{others}; "
         "give a larger cluster, or drop such jobs with --drop-unfit"

@@ -104,6 +104,17 @@ def begins_command(word: str) -> bool:
         return False
 
 
+def check_is_there(words: Sequence[str], at: int) -> None:
+    """Refuse a command that is no program here before its own options are taken for ours."""
+    if at + 1 >= len(words) or words[at] in ("-", "--"):
+        return
+    word = words[at]
+    if not Path(word).suffix and not Path(word).exists() and shutil.which(word) is None:
+        raise InputError(
+            plainly(f"{word} is neither a file here nor a program on the PATH; write -- before a command")
+        )
+
+
 def check_not_program(verb: str, words: Sequence[str], at: int) -> None:
     """Refuse a Python program where a job file or a command belongs, and say what to type."""
     if at < len(words) and is_python_program(words[at]):

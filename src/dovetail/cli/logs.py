@@ -11,6 +11,7 @@ import typer
 
 from dovetail.cli.connection import JobArgument, StateOption, connected, job_id
 from dovetail.cli.outputs import note, plainly
+from dovetail.cli.waiting import SOON, until_started
 from dovetail.model.errors import InputError
 
 if TYPE_CHECKING:
@@ -23,7 +24,7 @@ LOOK = 0.5  # seconds between two looks at the members of an array
 def logs(
     job: JobArgument,
     *,
-    follow: Annotated[
+    following: Annotated[
         bool, typer.Option("-f", "--follow", help="Follow the output until the job ends.")
     ] = False,
     attempt: Annotated[
@@ -54,21 +55,28 @@ def logs(
     dovetail logs -f k3v9q2 --tail 20
     """
     id = job_id(job)
-    with connected(state, patience=600.0 if follow else 10.0) as client:
+    with connected(state, patience=600.0 if following else 10.0) as client:
         seen = client.job_info(id)
         if "states" in seen.raw:
             if attempt is not None or node is not None:
                 raise InputError(f"{id} is an array; name one of its jobs, such as {id}_0")
-            _array(client, id, follow=follow, tail=tail)
+            _array(client, id, follow=following, tail=tail)
             return
         if not seen.attempt and attempt is None:
-            _check_started(seen, follow)
-        if follow and node is None and seen.nodes > 1:
+            _check_started(seen, following)
+            seen = until_started(client, id) if following else seen
+        if following and node is None and seen.nodes > 1:
             for line in client.log_lines(id, attempt=attempt, tail=tail):
                 write(line)
         else:
-            _print_job(client, seen, follow=follow, attempt=attempt, node=node, tail=tail)
-        _explain_no_start(client.job_info(id) if follow else seen)
+            _print_job(client, seen, follow=following, attempt=attempt, node=node, tail=tail)
+        _explain_no_start(client.job_info(id) if following else seen)
+
+
+def follow(client: Client, id: str, *, several: bool) -> None:
+    """Write the output of a job until it ends; that of several processes line by line, with their ranks."""
+    for piece in client.log_lines(id) if several else client.logs(id, follow=True):
+        write(piece)
 
 
 def _check_started(seen: Job, follow: bool) -> None:
@@ -157,8 +165,13 @@ class _Following:
 def _followed(client: Client, id: str, tail: int | None) -> Iterator[str]:
     """The lines of all members as they come, until all have ended; each begins with the member's index."""
     following: dict[str, _Following] = {}
+    began, told = time.monotonic(), False
     while True:
         members = _members(client, id)
+        if not (told or any(member.attempt or member.done for member in members)):
+            told = time.monotonic() - began > SOON
+            if told and members:
+                note(f"no job of {id} has started yet; see dovetail why {members[0].id}")
         said = False
         for member in members:
             one = following.setdefault(member.id, _Following())

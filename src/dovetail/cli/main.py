@@ -192,7 +192,9 @@ def _misused(error: Exception) -> NoReturn:
         typer.echo(message)
         sys.exit(2)
     message = " ".join(message.split()).rstrip(".")
-    _fail(message[:1].lower() + message[1:] + (f"; see {context.command_path} --help" if context else ""), 2)
+    joined = " " if message.endswith("?") else "; "
+    see = f"{joined}see {context.command_path} --help" if context else ""
+    _fail(message[:1].lower() + message[1:] + see, 2)
 
 
 app = typer.Typer(

@@ -79,6 +79,8 @@ def policies(
             note(plainly(system.broken))
     used = dict.fromkeys(objective for system in listed for objective in system.objectives)
     say("objectives: " + ", ".join(f"{short} {OBJECTIVES.get(short, short)}" for short in used))
+    if any(system.state == "no mutants yet" for system in listed):
+        say("no mutants yet: no test has shown yet that its claims fail when a part of it is switched off")
     say("options and claims of one:  dovetail policies NAME")
 
 
@@ -144,7 +146,7 @@ def _show(name: str, systems: dict[str, System], as_json: bool) -> None:
     for sentence, test in system.claims:
         say(f"\nclaim: {sentence}\n  shown by {test}")
     if system.mutants:
-        say("\nswitched off, one at a time, and noticed by its claims:")
+        say("\nmutants: a claim fails if one of these parts is switched off:")
         rows = [["part", "what is done instead"]]
         say(aligned(rows + [[part, change] for part, change, _ in system.mutants], left=(0, 1)))
     say()

@@ -7,6 +7,7 @@ import sys
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -104,6 +105,10 @@ def ps(
     dovetail ps -a -o custom-columns=ID:.id,NODE:.placement[0].node
     """
     form = read_form(output, as_json)
+    if state is not None and state.split(",")[0].lower() in WORDS and not Path(state).exists():
+        raise InputError(
+            f"--state {plainly(state)} names the plane's state folder; for jobs in a state write --states"
+        )
     if pending and states:
         raise InputError(f"--pending and -t {plainly(states)} exclude each other; give one of them")
     wanted = (
@@ -449,7 +454,7 @@ def _facts(raw: Raw) -> list[tuple[str, str]]:
             "exit code",
             str(raw["exit_code"]) if raw.get("exit_code") is not None and raw["state"] not in ORDER else "-",
         ),
-        ("told", str(raw.get("detail") or "-")),
+        ("detail", str(raw.get("detail") or "-")),
         ("progress", ", ".join(f"{key} {value}" for key, value in progress.items() if key != "time") or "-"),
         *_gpu_time(raw),
         ("output", str(raw.get("output") or "-")),
@@ -494,6 +499,6 @@ ATTEMPTS = (
     Column("took", _took, left=False),
     Column("on", lambda one: folded_nodes([str(spot.get("node")) for spot in one.get("placement") or ()])),
     plain("exit_code", head="exit", left=False),
-    plain("cause"),
+    Column("cause", lambda one: str(one.get("cause") or "-").replace("unstartable", "not started")),
     plain("detail", head=""),
 )

@@ -33,11 +33,14 @@ def replay(
     from dovetail.model.units import seconds, spoken
 
     core, step = core_at(journal, maker, at)
-    decided = "decided" if step.decided else "nothing to decide"
+    asked = (
+        f"the policy decided, {count(len(step.actions), 'action')}"
+        if step.decided
+        else "the policy was not asked: it decides again when a waiting job may start, or at its next round"
+    )
     say(
         f"step {step.number} at t={seconds(step.now):.10g} s ({spoken(step.now)}): "
-        f"{count(len(step.events), 'event')}, {decided}, {count(len(step.actions), 'action')}; "
-        "as in the journal"
+        f"{count(len(step.events), 'event')}; {asked}"
     )
     say()
     _listed("happened", [_event(event) for event in step.events])
@@ -47,6 +50,7 @@ def replay(
         f"{core.room.free_gpus:,} of {core.cluster.gpus:,} GPUs free"
     )
     say()
+    say("the replay agrees with the journal")
     say(f"why does a job wait?  dovetail explain {journal} JOB --at {step.number}")
 
 

@@ -7,25 +7,25 @@ import shutil
 import signal
 import sys
 import threading
-import time
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from typer.core import TyperCommand
 
 from dovetail.cli.connection import StateOption, connected
-from dovetail.cli.logs import write
+from dovetail.cli.logs import follow
 from dovetail.cli.outputs import note, plainly, say
-from dovetail.cli.submit import Flags, exit_code, flagged, note_about_tunnel, read_job
-from dovetail.model.errors import InputError
+from dovetail.cli.submit import Flags, Typed, exit_code, flagged, note_about_tunnel, read_job
+from dovetail.cli.waiting import until_started
+from dovetail.model.errors import DovetailError, InputError
 
 if TYPE_CHECKING:
     from dovetail.client.client import Client, JobHandle
 
+CANCEL_PATIENCE = 30.0  # seconds that a plane may be unreachable when the job is to be cancelled
 PATIENCE = 600.0  # seconds that a plane may be unreachable while we wait for a job
-SOON = 1.0  # seconds after which the reason for waiting is printed
 
 run = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
 
@@ -34,9 +34,16 @@ class WithTerminal(TyperCommand):
     """`-t 2h` is a time limit, as in Slurm; `-t` alone asks for a terminal, as in `docker run -it`."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        from dovetail.cli.job_words import check_not_program, first_word, options_with_values
+        from dovetail.cli.job_words import (
+            SLURM_ONLY_VALUED,
+            check_not_program,
+            first_word,
+            options_with_values,
+            parted,
+        )
 
-        valued = options_with_values(self.params)
+        own = options_with_values(self.params)
+        valued = own | SLURM_ONLY_VALUED
         words: list[str] = []
         for at, word in enumerate(args):
             if word == "--" or (not word.startswith("-") and first_word(args, valued) == at):
@@ -46,7 +53,9 @@ class WithTerminal(TyperCommand):
         first = first_word(words, valued)
         if first < len(words) and shutil.which(words[first]) is None:
             check_not_program(str(self.name), words, first)
-        return super().parse_args(ctx, words)
+        plain, slurm, _ = parted(words[:first], own)
+        ctx.meta["typed"] = Typed(slurm)
+        return super().parse_args(ctx, [*plain, *words[first:]])
 
 
 def _terminal_flags(word: str, following: list[str]) -> list[str]:
@@ -59,6 +68,7 @@ def _terminal_flags(word: str, following: list[str]) -> list[str]:
 @run.command("run", cls=WithTerminal, context_settings={"allow_interspersed_args": False})
 @flagged
 def run_command(
+    context: typer.Context,
     command: Annotated[
         list[str], typer.Argument(metavar="COMMAND...", help="What to run.", show_default=False)
     ],
@@ -68,7 +78,12 @@ def run_command(
         bool, typer.Option("-i", "--interactive", help="Pass the standard input on to the job.")
     ] = False,
     terminal: Annotated[
-        bool, typer.Option("--tty", "--pty", help="Give the job a terminal; -t without a time does too.")
+        bool,
+        typer.Option(
+            "--tty",
+            "--pty",
+            help="Give the job a terminal, as -it does.",
+        ),
     ] = False,
     detach: Annotated[bool, typer.Option("--detach", help="Print the job id and do not wait.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", help="Print only the output of the job.")] = False,
@@ -76,8 +91,9 @@ def run_command(
 ) -> None:
     """Run a command as a job and wait for it.
 
-    The output of the job is shown, and this command exits with the job's exit code. ^C cancels the job and
-    waits until it has stopped; a second ^C returns at once, and the job keeps stopping.
+    The output of the job is shown, and this command exits with the job's exit code. ^C (or SIGTERM, SIGHUP)
+    cancels the job and waits until it has stopped; a second ^C returns at once, and the job keeps stopping.
+    Options of sbatch such as --gres=gpu:2 are understood too.
 
     \b
     dovetail run --gpus 4 -- torchrun --nproc-per-node 4 train.py
@@ -85,7 +101,8 @@ def run_command(
     dovetail run --gpus 1 -it bash
     """
     with connected(state, patience=PATIENCE) as client:
-        request = read_job(None, flags, command=command, local=client.connection.local)
+        typed = context.meta["typed"]
+        request = read_job(None, flags, command=command, local=client.connection.local, typed=typed)
         run_request(client, request, state, interactive=interactive, tty=terminal, detach=detach, quiet=quiet)
 
 
@@ -121,56 +138,78 @@ def run_request(
             return
         if handle.count > 1:
             note(f"{handle.id} is an array; list its jobs with dovetail ps")
-        with _cancelled_by_interrupt(handle, state) as interrupted:
-            _explain_waiting(client, handle, quiet)
+        with _cancelled_by_signals(handle, state) as interrupted:
+            if handle.count == 1:
+                until_started(client, handle.ids[0], quiet=quiet)
             line = None if calls is None else calls.answered(lambda: handle.refresh().done)
             if line is not None and tty:
                 calling.pass_terminal(line)
             else:
                 if line is not None:
                     calling.pass_input(line)
-                for piece in client.logs(handle.ids[0], follow=True) if handle.count == 1 else ():
-                    write(piece)
+                if handle.count == 1:
+                    several = request.get("nodes", 1) > 1 or request.get("launch") == "gpu"
+                    follow(client, handle.ids[0], several=several)
             ended = handle.wait()
     if ended.state != "completed" and not quiet:
         sys.stdout.flush()
         note(plainly(f"job {handle.id} {ended.state}" + (f": {ended.detail}" if ended.detail else "")))
-    raise typer.Exit(130 if interrupted.is_set() else exit_code(ended.state, ended.exit_code))
+    code = 128 + interrupted.number if interrupted.number else exit_code(ended.state, ended.exit_code)
+    raise typer.Exit(code)
 
 
-def _explain_waiting(client: Client, handle: JobHandle, quiet: bool) -> None:
-    """Wait for the start; print the reason if that takes longer than a moment."""
-    began, told, pause = time.monotonic(), "", 0.05
-    while not (seen := handle.refresh()).done and not seen.attempt and handle.count == 1:
-        if not quiet and time.monotonic() - began > SOON and seen.reason != told:
-            told = seen.reason
-            note(plainly(f"{handle.id} waits: {client.why(handle.id).sentence or seen.reason}"))
-        time.sleep(pause)
-        pause = min(1.5 * pause, 1.0)
+class Interrupted:
+    """Which signal told this command to end, if one did."""
+
+    number = 0
 
 
 @contextmanager
-def _cancelled_by_interrupt(handle: JobHandle, state: str | None) -> Iterator[threading.Event]:
-    """The first ^C cancels the job, over a connection of its own; the second ^C interrupts this command."""
-    interrupted = threading.Event()
+def _cancelled_by_signals(handle: JobHandle, state: str | None) -> Iterator[Interrupted]:
+    """The first ^C, SIGTERM or SIGHUP cancels the job; the second one interrupts this command.
+
+    The request goes over a connection of its own. This command does not end before it was sent, unless a
+    third signal comes.
+    """
+    interrupted, asked = Interrupted(), threading.Event()
 
     def cancel() -> None:
-        with connected(state, patience=30.0) as other:
-            other.cancel(handle.id)
+        try:
+            with connected(state, patience=CANCEL_PATIENCE) as other:
+                other.cancel(handle.id)
+        except DovetailError as error:
+            _note(f"{handle.id} was not cancelled: {error}")
+        finally:
+            asked.set()
 
     def caught(number: int, frame: object) -> None:
-        if interrupted.is_set():
-            note(f"no longer waiting for {handle.id}; see dovetail ps")
+        if interrupted.number:
+            _note(f"no longer waiting for {handle.id}; see dovetail ps")
             raise KeyboardInterrupt
-        interrupted.set()
-        note(f"cancelling {handle.id}; ^C again stops waiting for it")
+        interrupted.number = number
         threading.Thread(target=cancel, daemon=True).start()
+        _note(f"cancelling {handle.id}; ^C again stops waiting for it")
 
     if threading.current_thread() is not threading.main_thread():
         yield interrupted
         return
-    before = signal.signal(signal.SIGINT, caught)
+    # A signal that is ignored stays so: nohup ignores SIGHUP, and a shell SIGINT of what runs in background.
+    before = {one: signal.getsignal(one) for one in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
+    before = {one: old for one, old in before.items() if old is not signal.SIG_IGN}
+    for one in before:
+        signal.signal(one, caught)
     try:
         yield interrupted
     finally:
-        signal.signal(signal.SIGINT, before)
+        try:
+            if interrupted.number:
+                asked.wait()
+        finally:
+            for one, old in before.items():
+                signal.signal(one, old)
+
+
+def _note(text: str) -> None:
+    """A note to a terminal that may be gone."""
+    with suppress(OSError):
+        note(plainly(text))

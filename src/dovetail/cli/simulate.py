@@ -39,7 +39,7 @@ def simulate(
         str,
         typer.Option(
             metavar="NAME",
-            help="See dovetail policies; default: that of a plane; or FILE.py:FUNCTION.",
+            help="A name (see dovetail policies), the word default (as a new plane), or FILE.py:FUNCTION.",
             show_default=False,
         ),
     ],

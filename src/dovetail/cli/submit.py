@@ -11,7 +11,7 @@ import functools
 import inspect
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
@@ -21,6 +21,7 @@ from dovetail.cli.connection import StateOption, connected
 from dovetail.cli.job_words import (
     SLURM_ONLY_VALUED,
     begins_command,
+    check_is_there,
     check_not_program,
     first_word,
     is_script_file,
@@ -136,6 +137,7 @@ class WithCommand(TyperCommand):
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         first = first_word(args, {*options_with_values(self.params), *SLURM_ONLY_VALUED})
         check_not_program(str(self.name), args, first)
+        check_is_there(args, first)
         valued = options_with_values(self.params)
         at = args.index("--") if "--" in args else len(args)
         if first < at and begins_command(args[first]):
@@ -192,14 +194,14 @@ def submit_job(
     """Submit a job file, or a script with #SBATCH lines.
 
     Flags override the job file. Without a job file, give a command; its own options come after it. Write --
-    before a command that is not on the PATH here.
+    before a command that is not on the PATH here. Options of sbatch such as --gres=gpu:2 are understood too.
 
     \b
     dovetail submit train.yaml --gpus A100:4
     dovetail submit job.sh --array 0-99%8 --parsable
     dovetail submit --gpus 1 -- python train.py
     """
-    with connected(state, patience=600.0 if wait else 30.0) as client:
+    with ExitStack() as stack, connected(state, patience=600.0 if wait else 30.0) as client:
         command = context.meta["command"]
         typed = context.meta["typed"]
         request = read_job(
@@ -207,6 +209,7 @@ def submit_job(
         )
         with told_with_lines(request):
             handle = client.submit(request, key=key)
+        stack.enter_context(_said_to_go_on(handle.id))
         for text in handle.notes:
             note(plainly(text))
         note_about_tunnel(client.connection, request)
@@ -220,13 +223,23 @@ def submit_job(
             if not wait:
                 say()
                 one = handle.ids[0]
-                say(f"follow it:  dovetail logs -f {one}\nwhy it waits:  dovetail why {one}")
+                say(f"follow it:  dovetail logs -f {one}\nif it waits:  dovetail why {one}")
         sys.stdout.flush()
         if wait:
             ended = handle.wait()
             if not (parsable or as_json):
                 say(plainly(f"{handle.id} {ended.state}" + (f": {ended.detail}" if ended.detail else "")))
             raise typer.Exit(exit_code(ended.state, ended.exit_code))
+
+
+@contextmanager
+def _said_to_go_on(id: str) -> Iterator[None]:
+    """^C ends this command and not the job, unlike that of `run`; say so."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        note(f"no longer waiting for {id}, which goes on; dovetail cancel {id} ends it")
+        raise
 
 
 def exit_code(state: str, code: int | None) -> int:
@@ -284,8 +297,8 @@ def _in_slurms_words(words: Sequence[str]) -> dict[str, Any]:
 
     if not words:
         return {}
-    given, _ = typed_options(words, "submit")
-    found = read_script("#!/bin/bash\n", "submit", given=given)
+    given, _ = typed_options(words, "Slurm's options")
+    found = read_script("#!/bin/bash\n", "Slurm's options", given=given)
     note_ignored(found)
     kept = ("nodes", "resources", "retry", "priority", "signal_before", "env")
     return {key: found[key] for key in kept if key in found}

@@ -14,7 +14,7 @@ import typer
 from dovetail.cli.connection import StateOption
 from dovetail.cli.outputs import count, note, plainly, say
 from dovetail.cli.policy import told_policy
-from dovetail.client.connection import kept_address, state_folder
+from dovetail.client.connection import NoPlane, kept_address, state_folder
 from dovetail.model.errors import CannotLoad, InputError, UnknownName
 
 if TYPE_CHECKING:
@@ -55,8 +55,8 @@ def up(
         typer.Option(
             "--stand-in",
             metavar="NAME",
-            help="Policy that decides while the chosen one fails; last: the one chosen before. "
-            "[default: backfill]",
+            help="Policy that decides while the chosen policy fails: a name, or the word last for the policy "
+            "that was chosen before. [default: backfill]",
             show_default=False,
         ),
     ] = "",
@@ -177,7 +177,7 @@ def up(
         if demo:
             from dovetail.control.demo import start_demo
 
-            start_demo(up)
+            start_demo(up, ended_early=lambda why: note(plainly(f"the demo ends early: {why}")))
             say(f"\nthe demo runs: watch it with  dovetail ps{where} --watch")
 
     with _migrating() as migrating:
@@ -205,6 +205,7 @@ def up(
             ),
             ready,
         )
+    say(plainly(f"the plane on {folder} has stopped"))
 
 
 def _chosen(policy: str, options: list[str]) -> PolicyChoice:
@@ -304,7 +305,7 @@ def down(
     folder = state_folder(state).absolute()
     pid = running_at(folder)
     if pid is None:
-        raise InputError(f"no plane runs on {folder}; start one with dovetail up")
+        raise NoPlane(f"no plane runs on {folder}; start one with dovetail up")
     url = kept_address(folder).url
     became = _cancelled(folder) if cancel else "its jobs keep running"
     tell_to_stop(folder)

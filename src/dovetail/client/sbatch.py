@@ -1,7 +1,7 @@
 """Scripts with `#SBATCH` lines as requests: Slurm's options are translated by their meaning.
 
-As in Slurm the lines count up to the first command. Options without a counterpart are listed with a
-reason; none is dropped silently. Differences:
+As in Slurm the lines count up to the first command. Options of Slurm without a counterpart are listed with a
+reason; none is dropped silently. Options that Slurm does not have are refused. Differences:
 
 - Slurm runs the script on the first node and `srun` starts the tasks. Here the script itself runs on every
   node, so `srun` becomes a shell function that drops its options and runs the command in place.
@@ -21,6 +21,7 @@ from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
 from dovetail.client.job_request import Ignored, JobFile, JobFileError, zoned
+from dovetail.client.slurm_options import KNOWN, PYXIS, unknown, whole_name
 
 _SHORT = {
     "J": "job-name", "p": "partition", "A": "account", "q": "qos", "t": "time", "N": "nodes", "n": "ntasks",
@@ -28,7 +29,9 @@ _SHORT = {
     "w": "nodelist", "x": "exclude", "b": "begin", "H": "hold", "D": "chdir", "C": "constraint",
     "i": "input", "L": "licenses", "M": "clusters", "s": "oversubscribe", "k": "no-kill", "Q": "quiet",
     "v": "verbose", "W": "wait", "O": "overcommit", "B": "extra-node-info", "F": "nodefile", "S": "core-spec",
-    "m": "distribution",
+    "m": "distribution", "I": "immediate", "K": "kill-on-bad-exit", "X": "disable-status", "Z": "no-allocate",
+    "E": "preserve-env", "T": "threads", "l": "label", "r": "relative", "u": "unbuffered", "h": "help",
+    "V": "version",
 }  # fmt: skip
 
 # Options without a value, or (nice) with a value only after "=".
@@ -36,7 +39,11 @@ _ALONE = frozenset({
     "hold", "requeue", "no-requeue", "nice", "exclusive", "oversubscribe", "no-kill", "quiet", "verbose",
     "wait", "overcommit", "parsable", "test-only", "spread-job", "use-min-nodes", "contiguous", "reboot",
     "get-user-env", "ignore-pbs", "propagate", "disable-stdout-job-summary", "kill-on-invalid-dep",
-    "pty", "overlap", "exact", "unbuffered", "label",
+    "pty", "overlap", "exact", "unbuffered", "label", "help", "usage", "version", "stepmgr", "oom-kill-step",
+    "resv-ports", "immediate", "kill-on-bad-exit", "disable-status", "no-allocate", "preserve-env", "whole",
+    "interactive", "multi-prog", "external-launcher", "x11", "container-mount-home", "container-remap-root",
+    "no-container-mount-home", "no-container-remap-root", "container-entrypoint", "no-container-entrypoint",
+    "container-writable", "container-readonly",
 })  # fmt: skip
 
 _READ = frozenset({
@@ -69,6 +76,7 @@ _WHY = {
     "wrap": "a script has its own commands",
     "open-mode": "output of a restarted job is kept",
     "switches": "nodes near each other are preferred anyway",
+    **dict.fromkeys(PYXIS, "jobs run without a container"),
     "kill-on-invalid-dep": "a job is cancelled in any case when its dependency can no longer be met",
 }
 # Options that say the same in other words: one on the command line overrides all of them in the script.
@@ -126,9 +134,10 @@ def typed_options(
     at = 0
     while at < len(words) and words[at].startswith("-") and words[at] not in ("-", "--"):
         word = words[at]
-        name = word[2:].partition("=")[0] if word.startswith("--") else _SHORT.get(word[1], word[1])
-        if name not in _READ | _WHY.keys() | _ALONE | set(own):
-            raise JobFileError(command, None, f"{word.partition('=')[0]} is not an option that is known here")
+        long = word.startswith("--")
+        name = whole_name(word[2:].partition("=")[0]) if long else _SHORT.get(word[1], word[1])
+        if name not in KNOWN and name not in own:
+            raise JobFileError(command, None, unknown(word.partition("=")[0] if long else word[:2]))
         attached = "=" in word if word.startswith("--") else len(word) > 2
         at += 1 if attached or name in _ALONE else 2
     options = list(_options(list(words[:at]), None, command))
@@ -140,7 +149,7 @@ def _options(words: list[str], line: int | None, file: str) -> Iterator[Option]:
     for word in left:
         if word.startswith("--"):
             name, equals, value = word[2:].partition("=")
-            written = f"--{name}"
+            written, name = f"--{name}", whole_name(name)
             if not equals and name not in _ALONE:
                 value = next(left, "")
         elif word.startswith("-") and len(word) > 1:
@@ -149,6 +158,8 @@ def _options(words: list[str], line: int | None, file: str) -> Iterator[Option]:
                 value = next(left, "")
         else:
             raise JobFileError(file, line, f"{word!r} is not an option; write --name=value or -n value")
+        if name not in KNOWN:
+            raise JobFileError(file, line, unknown(written))
         if not value and name in _READ - _ALONE:
             raise JobFileError(file, line, f"{written} needs a value")
         yield Option(name, value, line, written)
@@ -213,7 +224,7 @@ class _Script:
         if names:
             self._put("queue", names[0].value, names[0])
             for other in names[1:]:
-                self._ignore(other, f"{names[0].written} {names[0].value} names the queue already")
+                self._ignore(other, f"{names[0].written} {names[0].value} names the tenant already")
 
     def _times(self) -> None:
         if option := self.options.get("time"):

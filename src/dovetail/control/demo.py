@@ -1,7 +1,8 @@
 """`dovetail up --demo`: an example workload, round after round until the plane stops.
 
 Two tenants share eight GPUs, four each, and borrow GPUs that the other does not use. The jobs are processes
-that sleep instead of training, save when they are stopped, and continue from there.
+that sleep instead of training, save when they are stopped, and continue from there. The admin who starts the
+plane submits them, so they run under the account of the plane, also if that is root.
 
     pretrain   research, a gang over two nodes; borrows two GPUs of product
     sweep      product, an array of six, two at a time
@@ -22,7 +23,7 @@ import logging
 import sys
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import count
 from pathlib import Path
@@ -89,15 +90,20 @@ def rounds() -> Iterator[tuple[DemoJob, ...]]:
         yield tuple(replace(job, tenant=OTHER[job.tenant]) if number % 2 else job for job in JOBS)
 
 
-def start_demo(up: Up, *, pace: float = 1.0) -> threading.Thread:
-    """Make the tenants, and submit the jobs on a thread of its own; `pace` times as fast."""
+def start_demo(
+    up: Up, *, pace: float = 1.0, ended_early: Callable[[str], None] | None = None
+) -> threading.Thread:
+    """Make the tenants, and submit the jobs on a thread of its own; `pace` times as fast.
+
+    `ended_early` gets the reason if a job of the demo is refused.
+    """
     plane = up.plane
     if not plane.leads:
         raise InputError("another plane leads; start the demo with that one")
     check_room(plane.cluster)
     for tenant in TENANTS:
         commands.set_tenant(plane, {"weight": 1.0, "borrow": None, "limit": None, "account": "", **tenant})
-    thread = threading.Thread(target=_play, args=(plane, pace), name="demo", daemon=True)
+    thread = threading.Thread(target=_play, args=(plane, pace, ended_early), name="demo", daemon=True)
     thread.start()
     return thread
 
@@ -114,7 +120,7 @@ def check_room(cluster: Cluster) -> None:
         )
 
 
-def _play(plane: Plane, pace: float) -> None:
+def _play(plane: Plane, pace: float, ended_early: Callable[[str], None] | None) -> None:
     """Submit each job at its time, round after round, until the plane stops."""
     try:
         for jobs in rounds():
@@ -125,13 +131,15 @@ def _play(plane: Plane, pace: float) -> None:
             for job in jobs:
                 time.sleep(max(0.0, began + job.at / pace - time.monotonic()))
                 body = body_of(replace(job, lasts=job.lasts / pace), plane.clock.scale, known)
-                caller = Caller("demo", job.tenant, job.user, "user")
+                caller = Caller("demo", job.tenant, job.user, "admin")
                 known[job.name] = submission.submit(plane, caller, parse_request(body), body).id
             time.sleep(max(0.0, began + ROUND / pace - time.monotonic()))
     except Unavailable:
         pass
     except DovetailError as error:
         log.warning("the demo ends early: %s", error)
+        if ended_early is not None:
+            ended_early(str(error))
 
 
 def _left(plane: Plane) -> int:

@@ -149,9 +149,8 @@ def _cancel(trial: Trial, case: Case) -> Tried:
     for other in case.own[:MOST_TRIED] if case.waits else ():
         if other in trial.core.running:
             tried = trial.outcome(case.job.id, [cancelled(other)])
-            yield _if(
-                tried, kind="cancel", text=f"dovetail cancel {other}, a job of yours that runs", jobs=(other,)
-            )
+            text = f"dovetail cancel {other} (a job of yours that runs)"
+            yield _if(tried, kind="cancel", text=text, jobs=(other,))
 
 
 def _raise_priority(trial: Trial, case: Case) -> Tried:

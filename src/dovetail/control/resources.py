@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Self
 
@@ -27,7 +27,7 @@ from dovetail.control.field_types import (
     tidied,
 )
 from dovetail.control.problems import RequestError, refusal, shown
-from dovetail.model.cluster import MOST_DEVICES, Cluster, GpuType
+from dovetail.model.cluster import MOST_DEVICES, Cluster, GpuType, Node
 from dovetail.model.errors import NeverFits
 from dovetail.model.formats import size
 from dovetail.model.job import Shape
@@ -221,7 +221,8 @@ def accepted_types(resources: Resources, cluster: Cluster) -> tuple[str, ...]:
         kinds = [here[_plain(name)] for name in resources.types if _plain(name) in here]
         if not kinds:
             asked = " or ".join(resources.types)
-            near = difflib.get_close_matches(_plain(resources.types[0]), here, n=1, cutoff=0.4)
+            first = _plain(resources.types[0])  # H100 is no mistyped A100
+            near = difflib.get_close_matches(first, [n for n in here if n[:1] == first[:1]], n=1, cutoff=0.4)
             hint = f"did you mean {here[near[0]].name}?" if near else "name one of these, or any"
             names = ", ".join(kind.name for kind in cluster.types)
             raise RequestError.at("/resources/accelerators", f"no node has {asked}; there is {names}; {hint}")
@@ -274,11 +275,8 @@ def never_fits(shape: Shape, cluster: Cluster) -> str:
     if most >= shape.tasks:
         return ""
     kind = f" {'|'.join(shape.types)}" if shape.types else ""
-    if (largest := max((n.gpus for n in nodes), default=0)) < shape.each:
-        return (
-            f"{shape.each}{kind} GPUs on one node, but the largest such node has {largest}; "
-            f"spread it, as in nodes: {-(-shape.each // max(largest, 1))} with fewer GPUs on each"
-        )
+    if too_many := _too_many_gpus(shape, nodes, kind):
+        return too_many
     if (largest := max(n.cpus for n in nodes)) < shape.cpus:
         return (
             f"{shape.cpus / 1_000:g} CPUs on one node, but the largest has {largest / 1_000:g}; ask for fewer"
@@ -297,6 +295,48 @@ def never_fits(shape: Shape, cluster: Cluster) -> str:
         if part
     )
     return f"{shape.tasks} times {each} of one type, but the empty cluster has room for {most}; ask for fewer"
+
+
+def _too_many_gpus(shape: Shape, nodes: Sequence[Node], kind: str) -> str:
+    """What to ask for instead, if GPUs are short; it is something that the empty cluster holds."""
+    by_type: dict[GpuType, list[int]] = {}
+    for node in nodes:
+        by_type.setdefault(node.type, []).append(node.gpus)
+    has = max((sum(sizes) for sizes in by_type.values()), default=0)
+    largest = max((max(sizes) for sizes in by_type.values()), default=0)
+    if not largest or not shape.each:
+        return ""
+    if (total := shape.tasks * shape.each) > has:
+        asked = (
+            f"{shape.tasks} tasks of {shape.each}{kind} GPUs are {total}"
+            if shape.tasks > 1
+            else f"{total}{kind} GPUs"
+        )
+        one = " of one type" if len(by_type) > 1 else ""
+        return f"{asked}, but the cluster has {has}{one}; ask for at most {has}, as in {_most(by_type)}"
+    if largest < shape.each:
+        asked = (
+            f"{shape.each}{kind} GPUs for each task" if shape.tasks > 1 else f"{total}{kind} GPUs on one node"
+        )
+        return f"{asked}, but the largest such node has {largest}; {_spread(by_type, total)}"
+    return ""
+
+
+def _spread(by_type: Mapping[GpuType, Sequence[int]], total: int) -> str:
+    """The fewest tasks of equal size that hold as many GPUs."""
+    for tasks in range(2, total + 1):
+        each = total // tasks
+        if total % tasks == 0 and any(sum(n // each for n in sizes) >= tasks for sizes in by_type.values()):
+            return f"spread them, as in --nodes {tasks} --gpus {each}: --gpus is per task"
+    return "ask for fewer"
+
+
+def _most(by_type: Mapping[GpuType, Sequence[int]]) -> str:
+    """All GPUs of the most frequent type, in tasks as large as possible."""
+    sizes = max(by_type.values(), key=sum)
+    each = next(size for size in range(max(sizes), 0, -1) if all(n % size == 0 for n in sizes))
+    tasks = sum(sizes) // each
+    return f"--nodes {tasks} --gpus {each}" if tasks > 1 else f"--gpus {each}"
 
 
 def _plain(name: str) -> str:

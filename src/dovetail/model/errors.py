@@ -49,8 +49,12 @@ class UnknownName(InputError):
     def __init__(self, kind: str, name: str, known: Iterable[str], remedy: str = "") -> None:
         names = sorted(known)
         near = difflib.get_close_matches(name, names, n=3)
-        hint = f"did you mean {' or '.join(near)}?" if near else f"known: {', '.join(names)}"
-        super().__init__(f"no {kind} is named {name!r}; {hint}" + (f"; {remedy}" if remedy else ""))
+        if near:
+            hint = f"did you mean {' or '.join(near)}?"
+            hint += " see dovetail policies" if kind == "policy" else ""
+        else:
+            hint = f"known: {', '.join(names)}" + (f"; {remedy}" if remedy else "")
+        super().__init__(f"no {kind} is named {name!r}; {hint}")
 
 
 class BadOption(InputError):

@@ -136,6 +136,6 @@ def columns_of(file: str, names: Sequence[str], needed: Sequence[str]) -> dict[s
                 file,
                 1,
                 f"no column {column!r}",
-                f"found {', '.join(columns)}; rename a column or give the format",
+                f"found {', '.join(columns)}; needed are {', '.join(needed)}: rename a column",
             )
     return columns

@@ -127,7 +127,8 @@ def sniffed(path: Path) -> str:
         str(path),
         1,
         f"no known format has the columns {', '.join(names[:8])}{' ...' if len(names) > 8 else ''}",
-        f"give one: {', '.join(FORMATS.names())}",
+        "a CSV file needs id, submit, gpus, duration; if it is a file of another format, convert it: "
+        f"dovetail trace convert --format F, with F one of {', '.join(FORMATS.names())}",
     )
 
 

@@ -528,7 +528,9 @@ def _members(call: Call, id: str, tasks: str | None) -> list[str]:
             raise invalid("query/tasks", str(error)) from None
     ids = call.lookup.members(call.caller, id, chosen) if _plausible(id) else []
     if not ids:
-        raise not_found("job has the id" if tasks is None else f"member {tasks[:40]} has the array", id)
+        if tasks is not None and _plausible(id) and call.lookup.members(call.caller, id, None) == [id]:
+            raise invalid("query/tasks", f"{id} is one job, not an array; leave the members out")
+        raise not_found("job has the id" if tasks is None else f"array with the members {tasks[:40]}", id)
     return ids
 
 

@@ -180,7 +180,8 @@ def chosen(call: Call, row: Any, epoch: int, node: str | None) -> Sequence[Log]:
     if at >= len(files):
         if not files:
             return []
-        raise invalid("query/node", f"the attempt has {len(files)} files, counted from 0")
+        last = f"ranks 0 to {len(files) - 1}" if len(files) > 1 else "rank 0 only"
+        raise invalid("query/node", f"there is no rank {at}; the job has {last}")
     return files[at : at + 1]
 
 
@@ -268,6 +269,10 @@ class Follower:
     def _files(self) -> Sequence[Log]:
         return chosen(self.call, self.row, self.epoch, self._node) if self.epoch else []
 
+    def _several(self, files: Sequence[Log]) -> bool:
+        """Whether lines name their process: also while only the first process of several has begun."""
+        return self._node is None and (len(files) > 1 or self.row.nodes > 1)
+
     def lines(self) -> list[str]:
         """Whole lines that are new."""
         found: list[str] = []
@@ -279,7 +284,7 @@ class Follower:
             if 0 < piece.size < piece.next:  # it was cut to the limit for output: go on at its end
                 self.offsets[at], self.rests[at] = piece.size, b""
             if piece.data:
-                found += self._cut(at, self.rests[at] + piece.data, several=len(files) > 1)
+                found += self._cut(at, self.rests[at] + piece.data, several=self._several(files))
         return found
 
     def leftovers(self) -> list[str]:
@@ -288,7 +293,7 @@ class Follower:
         found = []
         for at, rest in enumerate(self.rests):
             if rest:
-                found.append(_marked(rest, at if len(files) > 1 else None))
+                found.append(_marked(rest, at if self._several(files) else None))
                 self.rests[at] = b""
         return found
 
