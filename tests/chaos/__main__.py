@@ -1,12 +1,14 @@
 """`make chaos`: play simulated worlds with new seeds until the time is over or a rule is broken.
 
 python -m tests.chaos [--seed N] [--hours H] [--minutes M] [--faults A,B] [--rules C,D] [--log FILE]
+    [--acts F] [--rest F] [--probe S] [--nap S]
 """
 
 from __future__ import annotations
 
 import argparse
 import faulthandler
+import gc
 import os
 import random
 import sys
@@ -54,7 +56,7 @@ def main(words: list[str]) -> int:
     from tests.chaos.database import drop_template
     from tests.chaos.faults import FAULTS
     from tests.chaos.invariants import RULES
-    from tests.chaos.world import play
+    from tests.chaos.world import Mix, play
 
     parser = argparse.ArgumentParser(prog="python -m tests.chaos", description="Simulate the whole plane.")
     parser.add_argument("--seed", type=int, help="play this seed only")
@@ -63,6 +65,12 @@ def main(words: list[str]) -> int:
     parser.add_argument("--minutes", type=float, default=10.0, help="draw new seeds for this long")
     parser.add_argument("--faults", default="", help="only these, separated by commas")
     parser.add_argument("--rules", default="", help="only these count, separated by commas")
+    parser.add_argument("--acts", type=float, default=1.0, help="times as long between two acts of a client")
+    parser.add_argument("--rest", type=float, default=1.0, help="times as long between two faults")
+    parser.add_argument("--probe", type=float, default=60.0, help="seconds between two probes of the plane")
+    parser.add_argument(
+        "--nap", type=float, default=30.0, help="seconds up to which idle waits are stretched"
+    )
     parser.add_argument("--go-on", action="store_true", help="do not end at the first seed that fails")
     parser.add_argument("--log", help="write the steps of the last world to this file")
     parser.add_argument("--hangs", type=float, help="show where it is after this many seconds, and end")
@@ -83,15 +91,18 @@ def main(words: list[str]) -> int:
             file=sys.stderr,
         )
         return 2
+    mix = Mix(given.acts, given.rest, given.probe, given.nap)
     until = time.monotonic() + 60.0 * given.minutes
     totals = Totals()
+    gc.freeze()  # what is imported stays
+    gc.set_threshold(20_000, 20, 50)
     try:
         while True:
             if given.seed is None:
                 seed = random.SystemRandom().randrange(2**32)
             else:
                 seed = given.seed + totals.worlds
-            found = play(seed, given.hours, faults, rules=rules, keep_log=bool(given.log))
+            found = play(seed, given.hours, faults, rules=rules, keep_log=bool(given.log), mix=mix)
             totals.add(found)
             verdict = f"BROKEN {found.violation}" if found.violation else "ok"
             print(

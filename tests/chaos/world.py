@@ -44,6 +44,19 @@ LONGEST_RESTART = 60 * SECOND
 KINDS: dict[str, float] = {"plain": 4, "saves": 3, "deaf": 1, "broken": 1, "again": 1, "reports": 1}
 
 
+@dataclass(frozen=True)
+class Mix:
+    """How much happens in a simulated hour. Long runs have less of it: quiet hours cost little."""
+
+    acts: float = 1.0  # times as long between two acts of a client
+    faults: float = 1.0  # times as long between two faults
+    probe: float = 60.0  # seconds between two requests that must be answered
+    nap: float = 30.0  # seconds up to which idle waits are stretched; a third of it with two planes
+
+
+DEFAULT = Mix()
+
+
 @dataclass(frozen=True, slots=True)
 class Outcome:
     """What a run has shown."""
@@ -218,6 +231,7 @@ def play(
     *,
     rules: frozenset[str] = frozenset(RULES),
     keep_log: bool = False,
+    mix: Mix = DEFAULT,
 ) -> Outcome:
     """Play one world for this many simulated hours, and then until all jobs are over.
 
@@ -227,7 +241,7 @@ def play(
     policies.VERSION[0] = 0
     folder = Path(tempfile.mkdtemp(prefix="dovetail-chaos-", dir="/dev/shm"))
     try:
-        return _play(Room(seed, keep_log=keep_log), seed, hours, faults, rules, folder, began)
+        return _play(Room(seed, keep_log=keep_log), seed, hours, faults, rules, folder, began, mix)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
@@ -240,6 +254,7 @@ def _play(
     rules: frozenset[str],
     folder: Path,
     began: float,
+    mix: Mix,
 ) -> Outcome:
     pick = room.random
     allowed = faults
@@ -248,7 +263,9 @@ def _play(
     two = "second-plane" in allowed
     if not two:
         allowed -= NEED_TWO_PLANES
-    room.longest_nap = 10.0 if two else 30.0
+    room.longest_nap = mix.nap / 3.0 if two else mix.nap
+    room.longest_stand_by = 10.0 if two else 30.0
+    room.longest_rest = mix.nap if mix.nap > Mix.nap else 0.0
     kernel = Kernel(room)
     names = ("one", "two") if two else ("one",)
     own = "other-folder" in allowed
@@ -275,10 +292,18 @@ def _play(
     if "vandals" in allowed:
         kinds["vandal"] = 0.5
     clients = [
-        Client(room, name, invariants, planes, kinds, every=60.0 * 2.0 ** pick.randrange(0, 4), lost=0.02)
+        Client(
+            room,
+            name,
+            invariants,
+            planes,
+            kinds,
+            every=60.0 * mix.acts * 2.0 ** pick.randrange(0, 4),
+            lost=0.02,
+        )
         for name in ("red", "blue")
     ]
-    injector = Injector(world, allowed, every=60.0 * 2.0 ** pick.randrange(0, 5))
+    injector = Injector(world, allowed, every=60.0 * mix.faults * 2.0 ** pick.randrange(0, 5))
     room.note(f"faults {sorted(allowed)}, policy {policy}, planes {len(planes)}")
 
     def ended() -> bool:
@@ -294,7 +319,7 @@ def _play(
                 )  # in the first start
             for client in clients:
                 room.spawn(f"client-{client.tenant}", client.run, machine="outside")
-            room.spawn("prober", lambda: _probe(room, clients[0], world), machine="outside")
+            room.spawn("prober", lambda: _probe(room, clients[0], world, mix.probe), machine="outside")
             room.spawn("faults", injector.run, machine="outside")
             room.run(round(hours * HOUR), ended)
             if not ended():
@@ -323,12 +348,12 @@ def _play(
     )
 
 
-def _probe(room: Room, client: Client, world: World) -> None:
-    """Ask every minute for something that must be written."""
+def _probe(room: Room, client: Client, world: World, every: float) -> None:
+    """Ask again and again for something that must be written."""
     from dovetail.control import commands
 
     while not world.closing:
-        room.sleep(60.0)
+        room.sleep(every)
         client.ask(lambda plane: commands.set_priority(plane, CALLERS["red"], [], 0))
 
 
