@@ -1,7 +1,7 @@
 """`make chaos`: play simulated worlds with new seeds until the time is over or a rule is broken.
 
 python -m tests.chaos [--seed N] [--hours H] [--minutes M] [--faults A,B] [--rules C,D] [--log FILE]
-    [--acts F] [--rest F] [--probe S] [--nap S]
+    [--acts F] [--rest F] [--probe S] [--refused S] [--nap S]
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import faulthandler
 import gc
 import os
 import random
+import signal
 import sys
 import time
 from collections import Counter, defaultdict
@@ -19,7 +20,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from tests.chaos.world import Outcome
 
-TOTALS_EVERY = 100  # worlds
+TOTALS_EVERY = 10  # worlds
 HASH_SEED = "0"  # sets of texts are walked in an order that depends on it
 
 
@@ -69,6 +70,12 @@ def main(words: list[str]) -> int:
     parser.add_argument("--rest", type=float, default=1.0, help="times as long between two faults")
     parser.add_argument("--probe", type=float, default=60.0, help="seconds between two probes of the plane")
     parser.add_argument(
+        "--refused",
+        type=float,
+        default=60.0,
+        help="seconds between two starts of a plane that is always refused",
+    )
+    parser.add_argument(
         "--nap", type=float, default=30.0, help="seconds up to which idle waits are stretched"
     )
     parser.add_argument("--go-on", action="store_true", help="do not end at the first seed that fails")
@@ -91,9 +98,11 @@ def main(words: list[str]) -> int:
             file=sys.stderr,
         )
         return 2
-    mix = Mix(given.acts, given.rest, given.probe, given.nap)
+    mix = Mix(given.acts, given.rest, given.probe, given.refused, given.nap)
     until = time.monotonic() + 60.0 * given.minutes
     totals = Totals()
+    told: list[int] = []  # signals: a run that is told to stop ends after its world
+    signal.signal(signal.SIGTERM, lambda number, frame: told.append(number))
     gc.freeze()  # what is imported stays
     gc.set_threshold(20_000, 20, 50)
     try:
@@ -121,7 +130,7 @@ def main(words: list[str]) -> int:
                     break
             if given.seed is not None and totals.worlds >= (given.seeds or 1):
                 break
-            if given.seed is None and time.monotonic() > until:
+            if told or (given.seed is None and time.monotonic() > until):
                 break
             if totals.worlds % TOTALS_EVERY == 0:
                 print(totals, flush=True)

@@ -96,6 +96,7 @@ class Room:
         self.disk_full = False
         self.longest_nap = 1.0  # seconds; an idle wait may be stretched up to this
         self.longest_stand_by = 1.0  # the same for a plane that waits for the lead
+        self.growth = 2.0  # of a wait that comes to nothing, from one to the next
         self.longest_rest = (
             0.0  # the same for a thread that looks after something every few seconds; 0: never
         )
@@ -265,7 +266,7 @@ class Room:
 
     def stretched(self, task: Task, seconds: float, longest: float) -> float:
         """A wait that is longer the more often nothing came of it."""
-        seconds = min(seconds * 2.0**task.naps, longest)
+        seconds = min(seconds * self.growth**task.naps, longest)
         task.naps = min(task.naps + 1, 10)
         return seconds
 

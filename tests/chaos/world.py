@@ -51,6 +51,7 @@ class Mix:
     acts: float = 1.0  # times as long between two acts of a client
     faults: float = 1.0  # times as long between two faults
     probe: float = 60.0  # seconds between two requests that must be answered
+    refused: float = LONGEST_RESTART / SECOND  # seconds between two starts that are refused for good
     nap: float = 30.0  # seconds up to which idle waits are stretched; a third of it with two planes
 
 
@@ -101,6 +102,7 @@ class World:
     planes: list[PlaneProcess]
     policy: str
     disk: Disk | None  # None: no power is lost
+    refused_every: float  # seconds between two starts of a plane with another state folder
     obstructed_until: int = 0
     closing: bool = False
     words: str = "no plane has come up"  # of the plane that ended last
@@ -148,6 +150,8 @@ class World:
         if self.next_look <= room.now:
             self.next_look = room.now + round((2.0 + room.random.random() * 3.0) * SECOND)
         more = 0 if made.refused < QUICK_STARTS else LONGEST_RESTART
+        if more and self.bound_to not in (None, made.folder):
+            more = round(self.refused_every * SECOND)
         room.at(self.next_look + more, lambda: self.start(made))
 
     def start(self, made: PlaneProcess) -> None:
@@ -265,7 +269,8 @@ def _play(
         allowed -= NEED_TWO_PLANES
     room.longest_nap = mix.nap / 3.0 if two else mix.nap
     room.longest_stand_by = 10.0 if two else 30.0
-    room.longest_rest = mix.nap if mix.nap > Mix.nap else 0.0
+    if mix.nap > Mix.nap:
+        room.longest_rest, room.growth = mix.nap, 4.0
     kernel = Kernel(room)
     names = ("one", "two") if two else ("one",)
     own = "other-folder" in allowed
@@ -278,7 +283,7 @@ def _play(
         for number, name in enumerate(names)
     ]
     disk = Disk(room, folder) if "power-loss" in allowed else None
-    world = World(room, kernel, server, file, planes, policy, disk)
+    world = World(room, kernel, server, file, planes, policy, disk, mix.refused)
     room.cut_power = world.cut_power
     invariants = Invariants(
         room, kernel, rules, round(KEEP_DAYS * 24 * HOUR), world.living, world.obstructed, lambda: world.words
