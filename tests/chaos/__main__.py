@@ -123,8 +123,7 @@ def main(words: list[str]) -> int:
                 with open(given.log, "w", encoding="utf-8") as file:
                     file.write("\n".join(found.log) + "\n")
             if found.violation is not None:
-                again = f" FAULTS={given.faults}" if given.faults else ""
-                print(f"  again: make chaos SEED={seed} HOURS={given.hours:g}{again}")
+                print(f"  again: {_again(given, seed)}")
                 print("  keep it: tests/chaos/cases.json")
                 if not given.go_on:
                     break
@@ -138,6 +137,13 @@ def main(words: list[str]) -> int:
         drop_template()
     print(totals)
     return 1 if totals.failed else 0
+
+
+def _again(given: argparse.Namespace, seed: int) -> str:
+    """The command that plays this world again."""
+    names = ("hours", "faults", "acts", "rest", "probe", "refused", "nap")
+    told = [f"--{name} {getattr(given, name)}" for name in names if getattr(given, name)]
+    return " ".join(["python -m tests.chaos", f"--seed {seed}", *told])
 
 
 if __name__ == "__main__":

@@ -73,6 +73,7 @@ class Attempt:
     codes: list[int] = field(default_factory=list)
     told: bool = False  # a signal reached one of its processes before its end
     ended: int | None = None
+    reported: bool = False  # its supervisor has written its end, and told the plane
 
     @property
     def key(self) -> tuple[str, int]:
@@ -300,10 +301,11 @@ class Kernel:
     def _forget_unrecorded(self, folder: str, disk: Disk | None = None) -> None:
         """Whatever the supervisor has not written down, is not known to anybody.
 
-        With a disk, which is about to lose power, only what is durable counts as written.
+        With a disk, which is about to lose power, only what is durable counts as written, until the
+        supervisor has told the plane: from then on the end has to last.
         """
         ended = self.ended.get(folder)
-        if ended is None:
+        if ended is None or ended.reported:
             return
         for name in ("exit.json", "ended.json"):
             path = os.path.join(self._real[folder], name)
@@ -328,6 +330,12 @@ class Kernel:
         self.jobs.clear()
         if disk is not None:
             disk.power_lost()
+
+    def reported(self, process: Process) -> None:
+        """A supervisor rings: it has written down how its attempt ended."""
+        ended = self.ended.get(self.folder_of(process))
+        if ended is not None:
+            ended.reported = True
 
     def waitpid(self) -> tuple[int, int]:
         process = self.room.process()

@@ -308,9 +308,9 @@ class Room:
                 entry()
                 self.on_step()
                 continue
-            if entry.token != token or entry.run.dead:
-                continue
             process = entry.process
+            if entry.token != token or entry.run.dead or not process.alive:  # it may not have begun
+                continue
             if process.stopped:
                 process.frozen.append(entry)
                 continue

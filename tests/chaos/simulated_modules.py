@@ -568,6 +568,7 @@ def simulated(
     real_ring = doorbell.ring
 
     def ring(root: str, message: str) -> None:
+        kernel.reported(room.process())
         room.io("ring")
         real_ring(root, message)
         for process in list(room.processes.values()):

@@ -24,7 +24,7 @@ from tests.chaos.clients import CALLERS, POLICIES, Client
 from tests.chaos.database import ChaosStore, DatabaseLock, Server, template
 from tests.chaos.disk import Disk
 from tests.chaos.faults import FAULTS, NEED_TWO_PLANES, Injector
-from tests.chaos.invariants import RULES, Invariants, Violation
+from tests.chaos.invariants import PATIENCE, RULES, Invariants, Violation
 from tests.chaos.kernel import Kernel
 from tests.chaos.room import SECOND, Process, Room, Trap, any_of
 from tests.chaos.simulated_modules import simulated
@@ -286,7 +286,14 @@ def _play(
     world = World(room, kernel, server, file, planes, policy, disk, mix.refused)
     room.cut_power = world.cut_power
     invariants = Invariants(
-        room, kernel, rules, round(KEEP_DAYS * 24 * HOUR), world.living, world.obstructed, lambda: world.words
+        room,
+        kernel,
+        rules,
+        round(KEEP_DAYS * 24 * HOUR),
+        world.living,
+        world.obstructed,
+        lambda: world.words,
+        round((mix.probe + PATIENCE) * SECOND),
     )
     kernel.began, kernel.over, kernel.forgotten = invariants.began, invariants.over, invariants.forgotten
     server.committed = invariants.committed
