@@ -1,14 +1,17 @@
 """`make chaos`: play simulated worlds with new seeds until the time is over or a rule is broken.
 
 python -m tests.chaos [--seed N] [--hours H] [--minutes M] [--faults A,B] [--rules C,D] [--log FILE]
+    [--acts F] [--rest F] [--probe S] [--refused S] [--nap S]
 """
 
 from __future__ import annotations
 
 import argparse
 import faulthandler
+import gc
 import os
 import random
+import signal
 import sys
 import time
 from collections import Counter, defaultdict
@@ -17,7 +20,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from tests.chaos.world import Outcome
 
-TOTALS_EVERY = 100  # worlds
+TOTALS_EVERY = 10  # worlds
 HASH_SEED = "0"  # sets of texts are walked in an order that depends on it
 
 
@@ -54,7 +57,7 @@ def main(words: list[str]) -> int:
     from tests.chaos.database import drop_template
     from tests.chaos.faults import FAULTS
     from tests.chaos.invariants import RULES
-    from tests.chaos.world import play
+    from tests.chaos.world import Mix, play
 
     parser = argparse.ArgumentParser(prog="python -m tests.chaos", description="Simulate the whole plane.")
     parser.add_argument("--seed", type=int, help="play this seed only")
@@ -63,6 +66,18 @@ def main(words: list[str]) -> int:
     parser.add_argument("--minutes", type=float, default=10.0, help="draw new seeds for this long")
     parser.add_argument("--faults", default="", help="only these, separated by commas")
     parser.add_argument("--rules", default="", help="only these count, separated by commas")
+    parser.add_argument("--acts", type=float, default=1.0, help="times as long between two acts of a client")
+    parser.add_argument("--rest", type=float, default=1.0, help="times as long between two faults")
+    parser.add_argument("--probe", type=float, default=60.0, help="seconds between two probes of the plane")
+    parser.add_argument(
+        "--refused",
+        type=float,
+        default=60.0,
+        help="seconds between two starts of a plane that is always refused",
+    )
+    parser.add_argument(
+        "--nap", type=float, default=30.0, help="seconds up to which idle waits are stretched"
+    )
     parser.add_argument("--go-on", action="store_true", help="do not end at the first seed that fails")
     parser.add_argument("--log", help="write the steps of the last world to this file")
     parser.add_argument("--hangs", type=float, help="show where it is after this many seconds, and end")
@@ -83,15 +98,20 @@ def main(words: list[str]) -> int:
             file=sys.stderr,
         )
         return 2
+    mix = Mix(given.acts, given.rest, given.probe, given.refused, given.nap)
     until = time.monotonic() + 60.0 * given.minutes
     totals = Totals()
+    told: list[int] = []  # signals: a run that is told to stop ends after its world
+    signal.signal(signal.SIGTERM, lambda number, frame: told.append(number))
+    gc.freeze()  # what is imported stays
+    gc.set_threshold(20_000, 20, 50)
     try:
         while True:
             if given.seed is None:
                 seed = random.SystemRandom().randrange(2**32)
             else:
                 seed = given.seed + totals.worlds
-            found = play(seed, given.hours, faults, rules=rules, keep_log=bool(given.log))
+            found = play(seed, given.hours, faults, rules=rules, keep_log=bool(given.log), mix=mix)
             totals.add(found)
             verdict = f"BROKEN {found.violation}" if found.violation else "ok"
             print(
@@ -103,14 +123,13 @@ def main(words: list[str]) -> int:
                 with open(given.log, "w", encoding="utf-8") as file:
                     file.write("\n".join(found.log) + "\n")
             if found.violation is not None:
-                again = f" FAULTS={given.faults}" if given.faults else ""
-                print(f"  again: make chaos SEED={seed} HOURS={given.hours:g}{again}")
+                print(f"  again: {_again(given, seed)}")
                 print("  keep it: tests/chaos/cases.json")
                 if not given.go_on:
                     break
             if given.seed is not None and totals.worlds >= (given.seeds or 1):
                 break
-            if given.seed is None and time.monotonic() > until:
+            if told or (given.seed is None and time.monotonic() > until):
                 break
             if totals.worlds % TOTALS_EVERY == 0:
                 print(totals, flush=True)
@@ -118,6 +137,13 @@ def main(words: list[str]) -> int:
         drop_template()
     print(totals)
     return 1 if totals.failed else 0
+
+
+def _again(given: argparse.Namespace, seed: int) -> str:
+    """The command that plays this world again."""
+    names = ("hours", "faults", "acts", "rest", "probe", "refused", "nap")
+    told = [f"--{name} {getattr(given, name)}" for name in names if getattr(given, name)]
+    return " ".join(["python -m tests.chaos", f"--seed {seed}", *told])
 
 
 if __name__ == "__main__":

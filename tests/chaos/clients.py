@@ -83,9 +83,10 @@ class Client:
                 self.room.sleep(2.0)
                 continue
             box = self._sent(process, partial(call, up.plane))
+            if box.over and box.error is None:
+                self.invariants.answered()  # also if the answer is lost on the way
             if box.over and self.room.random.random() >= self.lost:
                 if box.error is None:
-                    self.invariants.answered()
                     return box.result
                 if isinstance(box.error, DovetailError) and not isinstance(
                     box.error, Unavailable | StoreError

@@ -153,6 +153,9 @@ class ChaosStore(Store):
     def migrate(self, version: int = LATEST, *, told: Callable[[int, int], None] | None = None) -> None:
         """The tables are there."""
 
+    def close(self) -> None:
+        """The engine is that of the server, with connections that the next plane takes over."""
+
     @contextmanager
     def transaction(self) -> Iterator[Connection]:
         self._fault("begin a transaction")

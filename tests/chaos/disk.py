@@ -32,6 +32,7 @@ class Renaming:
     """A change of names."""
 
     at: int
+    paths: tuple[str, ...]
     folders: frozenset[FileId]
     undo: Callable[[], None]
     kept: str  # what it removed, under another name; "" if nothing
@@ -90,6 +91,16 @@ class Disk:
                 os.unlink(change.kept)
         del self._names[:count]
 
+    def is_durable(self, path: str) -> bool:
+        """Whether a power cut leaves this file as it is."""
+        self._write_back()
+        try:
+            found = os.stat(path, follow_symlinks=False)
+        except OSError:
+            return False
+        renamed = any(path in change.paths for change in self._names)
+        return not renamed and (found.st_dev, found.st_ino) not in self._content
+
     # -- names
 
     def made(self, path: str) -> None:
@@ -128,7 +139,7 @@ class Disk:
         for path in paths:
             found = os.stat(os.path.dirname(path))
             folders.add((found.st_dev, found.st_ino))
-        self._names.append(Renaming(self._room.now, frozenset(folders), undo, kept))
+        self._names.append(Renaming(self._room.now, paths, frozenset(folders), undo, kept))
         self._write_back()
 
     def _kept(self, path: str, *, follow: bool = False) -> str:

@@ -45,7 +45,7 @@ RULES = {
     "charged": "an attempt is charged the time that it ran",
     "kept": "output is kept for as long as was promised",
 }
-WITHOUT_LEADER = 300 * SECOND
+PATIENCE = 240.0  # seconds from a probe to its answer: a client may first ask a plane that is stopped
 SAMPLE_EVERY = 120 * SECOND
 FROZEN = 300 * SECOND
 LONGEST_GAP = round(retention.LONGEST_GAP * DAY)
@@ -86,6 +86,7 @@ class Invariants:
     planes: Callable[[], Iterable[tuple[Process, Plane]]]
     obstructed: Callable[[], bool]
     last_words: Callable[[], str]
+    without_leader: int  # microseconds that no plane may need to take work
     known: dict[str, Known] = field(default_factory=dict)
     violation: Violation | None = None
     states: dict[str, State] = field(default_factory=dict)  # as last committed
@@ -122,9 +123,11 @@ class Invariants:
         self.checks += 1
         if self.obstructed():
             self.clear_since = now
-        elif now - max(self.clear_since, self.answered_at) > WITHOUT_LEADER:
+        elif now - max(self.clear_since, self.answered_at) > self.without_leader:
             told = [f"trouble: {plane.trouble!r}" for _, plane in self.planes()]
-            self.broken("leads", f"none has for {WITHOUT_LEADER // SECOND} s; {told or self.last_words()}")
+            self.broken(
+                "leads", f"none has for {self.without_leader // SECOND} s; {told or self.last_words()}"
+            )
         if now - self._sampled_at > SAMPLE_EVERY:
             self._sampled_at = now
             self._sample_time(now)

@@ -73,6 +73,7 @@ class Attempt:
     codes: list[int] = field(default_factory=list)
     told: bool = False  # a signal reached one of its processes before its end
     ended: int | None = None
+    reported: bool = False  # its supervisor has written its end, and told the plane
 
     @property
     def key(self) -> tuple[str, int]:
@@ -297,13 +298,20 @@ class Kernel:
         }
         self.ended[folder] = attempt
 
-    def _forget_unrecorded(self, folder: str) -> None:
-        """Whatever the supervisor has not written down, or a power cut has taken, is not known to anybody."""
+    def _forget_unrecorded(self, folder: str, disk: Disk | None = None) -> None:
+        """Whatever the supervisor has not written down, is not known to anybody.
+
+        With a disk, which is about to lose power, only what is durable counts as written, until the
+        supervisor has told the plane: from then on the end has to last.
+        """
         ended = self.ended.get(folder)
-        if ended is None:
+        if ended is None or ended.reported:
             return
         for name in ("exit.json", "ended.json"):
-            with suppress(OSError, ValueError), open(os.path.join(self._real[folder], name), "rb") as file:
+            path = os.path.join(self._real[folder], name)
+            if disk is not None and not disk.is_durable(path):
+                continue
+            with suppress(OSError, ValueError), open(path, "rb") as file:
                 if isinstance(json.load(file), dict):
                     return
         del self.ended[folder]
@@ -311,7 +319,8 @@ class Kernel:
 
     def power_lost(self, disk: Disk | None) -> None:
         """The machine stops at once."""
-        ended = dict(self.ended)  # of which the notes may be lost, though their supervisors die here
+        for folder in list(self.ended):  # before all: a supervisor that dies now has noted its end or not
+            self._forget_unrecorded(folder, disk)
         for process in list(self.room.processes.values()):
             if process.machine != "outside":
                 self.room.kill(process)
@@ -321,9 +330,12 @@ class Kernel:
         self.jobs.clear()
         if disk is not None:
             disk.power_lost()
-        self.ended = ended | self.ended
-        for folder in list(self.ended):
-            self._forget_unrecorded(folder)
+
+    def reported(self, process: Process) -> None:
+        """A supervisor rings: it has written down how its attempt ended."""
+        ended = self.ended.get(self.folder_of(process))
+        if ended is not None:
+            ended.reported = True
 
     def waitpid(self) -> tuple[int, int]:
         process = self.room.process()

@@ -143,7 +143,9 @@ MUTANTS = {
         _starts_attempts_again,
         faults=("kill-supervisor",),
     ),
-    "one attempt": Mutant("an attempt that is told to stop counts as ended", _does_not_wait_for_the_end),
+    "one attempt": Mutant(
+        "an attempt that is told to stop counts as ended", _does_not_wait_for_the_end, seed=3
+    ),
     "one holder": Mutant("each attempt gets the first devices of its node", _gives_the_first_devices),
     "eligible": Mutant("jobs are said to be held, and are not", _does_not_hold),
     "done": Mutant("a job that ended with 0 is reported as lost", _loses_every_end),

@@ -95,6 +95,11 @@ class Room:
         self.slow_until = 0
         self.disk_full = False
         self.longest_nap = 1.0  # seconds; an idle wait may be stretched up to this
+        self.longest_stand_by = 1.0  # the same for a plane that waits for the lead
+        self.growth = 2.0  # of a wait that comes to nothing, from one to the next
+        self.longest_rest = (
+            0.0  # the same for a thread that looks after something every few seconds; 0: never
+        )
         self.processes: dict[int, Process] = {}
         self.struck: Counter[str] = Counter()  # faults, by their names
         self.hub = getcurrent()
@@ -251,7 +256,7 @@ class Room:
         if seconds is None:
             seconds = 3600.0
         if 0.999 <= seconds < self.longest_nap:
-            seconds = self.stretched(task, seconds)
+            seconds = self.stretched(task, seconds, self.longest_nap)
         else:
             task.naps = 0
         try:
@@ -259,9 +264,9 @@ class Room:
         finally:
             task.waiting = task.polling = False
 
-    def stretched(self, task: Task, seconds: float) -> float:
+    def stretched(self, task: Task, seconds: float, longest: float) -> float:
         """A wait that is longer the more often nothing came of it."""
-        seconds = min(seconds * 2.0**task.naps, self.longest_nap)
+        seconds = min(seconds * self.growth**task.naps, longest)
         task.naps = min(task.naps + 1, 10)
         return seconds
 
@@ -303,9 +308,9 @@ class Room:
                 entry()
                 self.on_step()
                 continue
-            if entry.token != token or entry.run.dead:
-                continue
             process = entry.process
+            if entry.token != token or entry.run.dead or not process.alive:  # it may not have begun
+                continue
             if process.stopped:
                 process.frozen.append(entry)
                 continue

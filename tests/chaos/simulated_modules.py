@@ -406,7 +406,9 @@ class _Event:
         task = self._room.current()
         assert task is not None
         if timeout is not None and timeout < 1.0:  # a plane that stands by looks again and again
-            timeout = self._room.stretched(task, timeout)
+            timeout = self._room.stretched(task, timeout, self._room.longest_stand_by)
+        elif timeout is not None and 5.0 <= timeout < self._room.longest_rest:
+            timeout = self._room.stretched(task, timeout, self._room.longest_rest)
         else:
             task.naps = 0
         until = None if timeout is None else self._room.now + round(timeout * SECOND)
@@ -566,6 +568,7 @@ def simulated(
     real_ring = doorbell.ring
 
     def ring(root: str, message: str) -> None:
+        kernel.reported(room.process())
         room.io("ring")
         real_ring(root, message)
         for process in list(room.processes.values()):

@@ -22,7 +22,7 @@ from tests.conftest import ROOT
 WORLDS = {
     ("kill-plane", "lost-answer", "rubbish"): 15,
     ("stop-plane", "kill-supervisor", "clock-jump"): 12,
-    ("database-away", "slow-disk", "vandals", "stop-supervisor"): 11,
+    ("database-away", "slow-disk", "vandals", "stop-supervisor"): 12,
     ("disk-full", "power-loss"): 12,
     ("corrupt-snapshot", "changed-policy"): 11,
     ("second-plane", "cut-session", "depose"): 12,

@@ -24,7 +24,7 @@ from tests.chaos.clients import CALLERS, POLICIES, Client
 from tests.chaos.database import ChaosStore, DatabaseLock, Server, template
 from tests.chaos.disk import Disk
 from tests.chaos.faults import FAULTS, NEED_TWO_PLANES, Injector
-from tests.chaos.invariants import RULES, Invariants, Violation
+from tests.chaos.invariants import PATIENCE, RULES, Invariants, Violation
 from tests.chaos.kernel import Kernel
 from tests.chaos.room import SECOND, Process, Room, Trap, any_of
 from tests.chaos.simulated_modules import simulated
@@ -42,6 +42,20 @@ LONGEST_DRAIN = 96 * HOUR
 QUICK_STARTS = 5  # that a plane has to come up in; after them it is started less often
 LONGEST_RESTART = 60 * SECOND
 KINDS: dict[str, float] = {"plain": 4, "saves": 3, "deaf": 1, "broken": 1, "again": 1, "reports": 1}
+
+
+@dataclass(frozen=True)
+class Mix:
+    """How much happens in a simulated hour. Long runs have less of it: quiet hours cost little."""
+
+    acts: float = 1.0  # times as long between two acts of a client
+    faults: float = 1.0  # times as long between two faults
+    probe: float = 60.0  # seconds between two requests that must be answered
+    refused: float = LONGEST_RESTART / SECOND  # seconds between two starts that are refused for good
+    nap: float = 30.0  # seconds up to which idle waits are stretched; a third of it with two planes
+
+
+DEFAULT = Mix()
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +102,7 @@ class World:
     planes: list[PlaneProcess]
     policy: str
     disk: Disk | None  # None: no power is lost
+    refused_every: float  # seconds between two starts of a plane with another state folder
     obstructed_until: int = 0
     closing: bool = False
     words: str = "no plane has come up"  # of the plane that ended last
@@ -135,6 +150,8 @@ class World:
         if self.next_look <= room.now:
             self.next_look = room.now + round((2.0 + room.random.random() * 3.0) * SECOND)
         more = 0 if made.refused < QUICK_STARTS else LONGEST_RESTART
+        if more and self.bound_to not in (None, made.folder):
+            more = round(self.refused_every * SECOND)
         room.at(self.next_look + more, lambda: self.start(made))
 
     def start(self, made: PlaneProcess) -> None:
@@ -218,6 +235,7 @@ def play(
     *,
     rules: frozenset[str] = frozenset(RULES),
     keep_log: bool = False,
+    mix: Mix = DEFAULT,
 ) -> Outcome:
     """Play one world for this many simulated hours, and then until all jobs are over.
 
@@ -227,7 +245,7 @@ def play(
     policies.VERSION[0] = 0
     folder = Path(tempfile.mkdtemp(prefix="dovetail-chaos-", dir="/dev/shm"))
     try:
-        return _play(Room(seed, keep_log=keep_log), seed, hours, faults, rules, folder, began)
+        return _play(Room(seed, keep_log=keep_log), seed, hours, faults, rules, folder, began, mix)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
@@ -240,6 +258,7 @@ def _play(
     rules: frozenset[str],
     folder: Path,
     began: float,
+    mix: Mix,
 ) -> Outcome:
     pick = room.random
     allowed = faults
@@ -248,7 +267,10 @@ def _play(
     two = "second-plane" in allowed
     if not two:
         allowed -= NEED_TWO_PLANES
-    room.longest_nap = 10.0 if two else 30.0
+    room.longest_nap = mix.nap / 3.0 if two else mix.nap
+    room.longest_stand_by = 10.0 if two else 30.0
+    if mix.nap > Mix.nap:
+        room.longest_rest, room.growth = mix.nap, 4.0
     kernel = Kernel(room)
     names = ("one", "two") if two else ("one",)
     own = "other-folder" in allowed
@@ -261,10 +283,17 @@ def _play(
         for number, name in enumerate(names)
     ]
     disk = Disk(room, folder) if "power-loss" in allowed else None
-    world = World(room, kernel, server, file, planes, policy, disk)
+    world = World(room, kernel, server, file, planes, policy, disk, mix.refused)
     room.cut_power = world.cut_power
     invariants = Invariants(
-        room, kernel, rules, round(KEEP_DAYS * 24 * HOUR), world.living, world.obstructed, lambda: world.words
+        room,
+        kernel,
+        rules,
+        round(KEEP_DAYS * 24 * HOUR),
+        world.living,
+        world.obstructed,
+        lambda: world.words,
+        round((mix.probe + PATIENCE) * SECOND),
     )
     kernel.began, kernel.over, kernel.forgotten = invariants.began, invariants.over, invariants.forgotten
     server.committed = invariants.committed
@@ -275,10 +304,18 @@ def _play(
     if "vandals" in allowed:
         kinds["vandal"] = 0.5
     clients = [
-        Client(room, name, invariants, planes, kinds, every=60.0 * 2.0 ** pick.randrange(0, 4), lost=0.02)
+        Client(
+            room,
+            name,
+            invariants,
+            planes,
+            kinds,
+            every=60.0 * mix.acts * 2.0 ** pick.randrange(0, 4),
+            lost=0.02,
+        )
         for name in ("red", "blue")
     ]
-    injector = Injector(world, allowed, every=60.0 * 2.0 ** pick.randrange(0, 5))
+    injector = Injector(world, allowed, every=60.0 * mix.faults * 2.0 ** pick.randrange(0, 5))
     room.note(f"faults {sorted(allowed)}, policy {policy}, planes {len(planes)}")
 
     def ended() -> bool:
@@ -294,7 +331,7 @@ def _play(
                 )  # in the first start
             for client in clients:
                 room.spawn(f"client-{client.tenant}", client.run, machine="outside")
-            room.spawn("prober", lambda: _probe(room, clients[0], world), machine="outside")
+            room.spawn("prober", lambda: _probe(room, clients[0], world, mix.probe), machine="outside")
             room.spawn("faults", injector.run, machine="outside")
             room.run(round(hours * HOUR), ended)
             if not ended():
@@ -323,12 +360,12 @@ def _play(
     )
 
 
-def _probe(room: Room, client: Client, world: World) -> None:
-    """Ask every minute for something that must be written."""
+def _probe(room: Room, client: Client, world: World, every: float) -> None:
+    """Ask again and again for something that must be written."""
     from dovetail.control import commands
 
     while not world.closing:
-        room.sleep(60.0)
+        room.sleep(every)
         client.ask(lambda plane: commands.set_priority(plane, CALLERS["red"], [], 0))
 
 

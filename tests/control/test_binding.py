@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import threading
@@ -15,7 +16,7 @@ from tests.control import harness
 
 from dovetail.control.binding import FILE, bind
 from dovetail.control.serve import Wanted, plane_up
-from dovetail.control.store import BadStore, Store, url_of
+from dovetail.control.store import FOLDER, BadStore, Store, url_of
 from dovetail.model.errors import InputError
 
 
@@ -118,6 +119,32 @@ def test_a_first_start_that_was_interrupted_is_no_reason_to_refuse(tmp_path: Pat
             connection.exec_driver_sql("DELETE FROM meta WHERE key = 'folder'")
         (tmp_path / FILE).write_text(json.dumps({**kept, "bound": False}))  # killed before the second
         assert bind(tmp_path, store) == first
+
+
+def test_a_power_cut_cannot_leave_the_id_to_the_database_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The file, its folder and the name of the folder are on disk before the database has the id."""
+    folder = tmp_path / "state"
+    folder.mkdir()
+    store = Store(url_of(None, folder))
+    store.migrate()
+    synced: list[tuple[str, bool, bool]] = []
+    fsync = os.fsync
+
+    def noted(handle: int) -> None:
+        in_database = store.value(FOLDER) is not None
+        synced.append((os.readlink(f"/proc/self/fd/{handle}"), (folder / FILE).exists(), in_database))
+        fsync(handle)
+
+    monkeypatch.setattr(os, "fsync", noted)
+    try:
+        bind(folder, store)
+    finally:
+        store.close()
+    assert (str(folder), True, False) in synced
+    assert (str(tmp_path), True, False) in synced
+    assert synced[0][0].startswith(f"{folder}/.{FILE}."), synced
 
 
 def test_two_planes_that_start_at_once_agree(database: Callable[[], str], tmp_path: Path) -> None:

@@ -5,7 +5,8 @@ database would stop the attempts of that one as unknown; a plane with another fo
 again that run already. Planes on one PostgreSQL share the state folder.
 
 The id is written to the folder first, marked as unbound, so that a first start that was interrupted is not
-taken for a folder whose database is lost.
+taken for a folder whose database is lost. It is durable there before the database has it: after a power cut
+the folder would seem to be emptied.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ import sqlalchemy as sa
 
 from dovetail.control import tables
 from dovetail.control.store import FOLDER, Store, masked
+from dovetail.engines.local.json_files import sync
 from dovetail.model.errors import InputError
 
 FILE = "database.json"
@@ -65,6 +67,10 @@ def bind(folder: Path, store: Store, *, rebind: bool = False) -> str:
         check_binding(folder, store.url, store)
     name = masked(store.url)
     kept = _kept(folder) or _made(folder, {"id": secrets.token_hex(8), "database": name, "bound": False})
+    if not kept["bound"]:
+        sync(str(folder))
+        with suppress(PermissionError):  # it cannot be listed
+            sync(str(folder.absolute().parent))  # the folder may be new as well
     row = {"key": FOLDER, "value": json.dumps({"id": kept["id"], "folder": os.path.abspath(folder)})}
     with store.transaction() as connection:
         if rebind:

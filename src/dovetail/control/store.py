@@ -301,7 +301,7 @@ class Store:
                 (batch.snapshots, tables.snapshots),
             ):
                 if rows:
-                    connection.execute(sa.insert(table), rows)
+                    connection.execute(_INSERT[table.name], rows)
             for taken in batch.snapshots:
                 self._thin_out(connection, taken["era"])
             added = {r.id for r in batch.added}  # these were written above
@@ -330,8 +330,7 @@ class Store:
                 connection.execute(sa.delete(tables.tenants).where(tables.tenants.c.name == row["name"]))
                 connection.execute(sa.insert(tables.tenants).values(**row))
             for row in batch.values:
-                connection.execute(sa.delete(tables.meta).where(tables.meta.c.key == row["key"]))
-                connection.execute(sa.insert(tables.meta).values(**row))
+                _keep(connection, row["key"], row["value"])
             for row in batch.speeds:
                 same = sa.and_(
                     *(tables.speeds.c[name] == row[name] for name in ("tenant", "model", "type", "gpus"))
@@ -404,27 +403,19 @@ class Store:
     def era(self) -> dict[str, Any] | None:
         """The last era."""
         with self.reading() as connection:
-            row = connection.execute(
-                sa.select(tables.eras).order_by(tables.eras.c.id.desc()).limit(1)
-            ).first()
+            row = connection.execute(_LAST_ERA).first()
         return dict(row._mapping) if row else None
 
     def snapshots_of(self, era: int, up_to: int | None = None) -> list[int]:
         """The steps after which snapshots of an era were taken, the last one first."""
-        column = tables.snapshots.c.number
-        query = sa.select(column).where(tables.snapshots.c.era == era)
-        if up_to is not None:
-            query = query.where(column <= up_to)
         with self.reading() as connection:
-            return list(connection.execute(query.order_by(column.desc())).scalars())
+            numbers = connection.execute(_SNAPSHOTS_OF, {"of": era}).scalars()
+            return [number for number in numbers if up_to is None or number <= up_to]
 
     def snapshot(self, era: int, number: int) -> dict[str, Any]:
         """The snapshot of an era after a step. It raises BadSnapshot if it cannot be read."""
-        c = tables.snapshots.c
         with self.reading() as connection:
-            state = connection.execute(
-                sa.select(c.state).where(c.era == era, c.number == number)
-            ).scalar_one()
+            state = connection.execute(_SNAPSHOT, {"of": era, "after": number}).scalar_one()
         try:
             taken = json.loads(zlib.decompress(state))
         except (zlib.error, ValueError, RecursionError) as error:
@@ -435,28 +426,19 @@ class Store:
 
     def steps(self, era: int, after: int) -> Iterator[str]:
         """The lines of the journal after a step."""
-        query = (
-            sa.select(tables.journal.c.line)
-            .where(tables.journal.c.era == era, tables.journal.c.number > after)
-            .order_by(tables.journal.c.number)
-        )
         with self.reading() as connection:
-            for row in connection.execution_options(yield_per=500).execute(query):
+            found = connection.execution_options(yield_per=500).execute(_STEPS, {"of": era, "after": after})
+            for row in found:
                 yield row.line
 
     def last_step(self) -> int:
         with self.reading() as connection:
-            return connection.execute(sa.select(sa.func.max(tables.journal.c.number))).scalar() or 0
+            return connection.execute(_LAST_STEP).scalar() or 0
 
     def active(self) -> list[Record]:
         """All jobs that are not over, in the order in which they were submitted."""
-        query = (
-            sa.select(tables.jobs)
-            .where(tables.jobs.c.state.in_([s.value for s in ACTIVE]))
-            .order_by(tables.jobs.c.seq)
-        )
         with self.reading() as connection:
-            return [Record.from_row(row._mapping) for row in connection.execute(query)]
+            return [Record.from_row(row._mapping) for row in connection.execute(_ACTIVE_JOBS)]
 
     def requests(self, ids: Sequence[str]) -> dict[str, StoredRequest]:
         """Submissions by id."""
@@ -470,7 +452,7 @@ class Store:
 
     def next_seq(self) -> int:
         with self.reading() as connection:
-            return (connection.execute(sa.select(sa.func.max(tables.jobs.c.seq))).scalar() or 0) + 1
+            return (connection.execute(_LAST_SEQ).scalar() or 0) + 1
 
     def states_of(self, ids: Collection[str]) -> dict[str, str]:
         """The states of jobs by id. The id of an array stands for all its members."""
@@ -545,17 +527,14 @@ class Store:
 
     def value(self, key: str) -> str | None:
         with self.reading() as connection:
-            found: str | None = connection.execute(
-                sa.select(tables.meta.c.value).where(tables.meta.c.key == key)
-            ).scalar()
+            found: str | None = connection.execute(_VALUE, {"name": key}).scalar()
         return found
 
     def keep(self, key: str, value: str) -> None:
         """Write a value outside a tick, if this plane leads."""
         with self.transaction() as connection:
             self._still_leads(connection)
-            connection.execute(sa.delete(tables.meta).where(tables.meta.c.key == key))
-            connection.execute(sa.insert(tables.meta).values(key=key, value=value))
+            _keep(connection, key, value)
 
 
 def packed(state: dict[str, Any]) -> bytes:
@@ -568,9 +547,37 @@ def _values(connection: Connection, *keys: str, lock: bool = False) -> dict[str,
     return {row.key: row.value for row in connection.execute(query.with_for_update() if lock else query)}
 
 
-_LEADER_LOCKED = (  # in every commit: it is built once
-    sa.select(tables.meta.c.value).where(tables.meta.c.key == LEADER).with_for_update(read=True)
+def _keep(connection: Connection, key: str, value: str) -> None:
+    connection.execute(_DROP_VALUE, {"name": key})
+    connection.execute(_INSERT["meta"], {"key": key, "value": value})
+
+
+# The statements of every commit and every start: to build one takes longer than to run it.
+_INSERT = {table.name: sa.insert(table) for table in tables.metadata.sorted_tables}
+_VALUE = sa.select(tables.meta.c.value).where(tables.meta.c.key == sa.bindparam("name"))
+_DROP_VALUE = sa.delete(tables.meta).where(tables.meta.c.key == sa.bindparam("name"))
+_LAST_ERA = sa.select(tables.eras).order_by(tables.eras.c.id.desc()).limit(1)
+_LAST_STEP = sa.select(sa.func.max(tables.journal.c.number))
+_LAST_SEQ = sa.select(sa.func.max(tables.jobs.c.seq))
+_SNAPSHOTS_OF = (
+    sa.select(tables.snapshots.c.number)
+    .where(tables.snapshots.c.era == sa.bindparam("of"))
+    .order_by(tables.snapshots.c.number.desc())
 )
+_SNAPSHOT = sa.select(tables.snapshots.c.state).where(
+    tables.snapshots.c.era == sa.bindparam("of"), tables.snapshots.c.number == sa.bindparam("after")
+)
+_STEPS = (
+    sa.select(tables.journal.c.line)
+    .where(tables.journal.c.era == sa.bindparam("of"), tables.journal.c.number > sa.bindparam("after"))
+    .order_by(tables.journal.c.number)
+)
+_ACTIVE_JOBS = (
+    sa.select(tables.jobs)
+    .where(tables.jobs.c.state.in_([s.value for s in ACTIVE]))
+    .order_by(tables.jobs.c.seq)
+)
+_LEADER_LOCKED = sa.select(tables.meta.c.value).where(tables.meta.c.key == LEADER).with_for_update(read=True)
 _DATABASE_CLOCK = sa.text("SELECT extract(epoch FROM clock_timestamp())")
 _LEASE_VALUE = (
     "json_build_object('term', cast(:term AS bigint), "

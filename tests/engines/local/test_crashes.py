@@ -186,6 +186,31 @@ def test_an_end_that_a_supervisor_saw_counts_although_it_dies(bench: Bench, code
     eventually(lambda: not belonging_to(bench.root))
 
 
+@pytest.mark.parametrize("helpers", [True, False])
+def test_the_note_of_an_end_survives_a_power_cut(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, helpers: bool
+) -> None:
+    """By its own sync while helper processes are waited for; else by that of exit.json, which follows."""
+    synced: list[str] = []
+    fsync = os.fsync
+
+    def noted(handle: int) -> None:
+        synced.append(
+            os.readlink(f"/proc/self/fd/{handle}").rpartition("/")[2].removesuffix(f".{os.getpid()}")
+        )
+        fsync(handle)
+
+    monkeypatch.setattr(os, "fsync", noted)
+    folder = tmp_path / "j" / "1"
+    folder.mkdir(parents=True)
+    supervisor = Supervisor(str(folder), NOTHING)
+    supervisor._note_end(exit_follows=not helpers)
+    assert synced == ([".ended.json", "1"] if helpers else [])
+    assert json.loads((folder / "ended.json").read_text())["code"] == 0
+    supervisor.end(0, "exited", "")
+    assert synced[-2:] == [".exit.json", "1"]
+
+
 @pytest.mark.parametrize("killed", [False, True])
 def test_an_end_tells_how_long_the_attempt_lasted(bench: Bench, killed: bool) -> None:
     """Of its supervisor too, if that died: the wall clock may have been set since the start."""

@@ -8,7 +8,8 @@
       started.json            supervisor: durable before any code of the job runs; an attempt starts once
       pids.json               supervisor: the job's first processes, before they run the job's code
       environment.json        supervisor: the environment of the first process
-      ended.json              supervisor: how the first processes ended by themselves; others may be left
+      ended.json              supervisor: how the first processes ended by themselves; durable while others
+                              are left
       exit.json               supervisor: how it ended; durable; no process of the job is left by then
       supervisor.log          supervisor: its own errors
       run/                    job: DOVETAIL_RUN_DIR, and the workdir unless the job names another

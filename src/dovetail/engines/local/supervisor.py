@@ -259,7 +259,7 @@ class Supervisor:
         """Sleep until something happens, and act on it. False when no process of the job is left."""
         received = signal.sigtimedwait([signal.SIGCHLD, signal.SIGTERM], self._pause())
         none_left = self._reap()
-        self._note_end()
+        self._note_end(exit_follows=none_left)
         if none_left:
             return False  # it ended before any order that has come meanwhile
         order = stop_order(self.folder, self.term)
@@ -366,15 +366,18 @@ class Supervisor:
         self._reap()
         return not self.ranks
 
-    def _note_end(self) -> None:
-        """Once the first processes have ended by themselves, their end counts, also if this process dies."""
+    def _note_end(self, exit_follows: bool = False) -> None:
+        """Once the first processes have ended by themselves, their end counts, whatever comes later.
+
+        The note survives a power cut too. If `exit.json` is written at once, its sync is enough.
+        """
         if self.ranks or self.end_noted or self.ending not in ("", "failed", "helpers"):
             return
         self.end_noted = True
         code, cause, detail = self._verdict()
         note: EndedFile = {"code": code, "cause": cause, "detail": one_line(detail)}
         try:
-            write_json(self.folder, ENDED, note, durable=False)
+            write_json(self.folder, ENDED, note, durable=not exit_follows)
         except OSError:  # a full disk: exit.json has its space
             pass
 
