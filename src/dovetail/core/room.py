@@ -44,6 +44,7 @@ class Room:
 
     __slots__ = (
         "_bit",
+        "_blocks",
         "_buckets",
         "_cpus",
         "_cuts",
@@ -87,7 +88,9 @@ class Room:
         # The free capacity on the scale of `need`: the largest number of free devices on one node or, if some
         # nodes are empty, the number of devices on all empty nodes. -1: no node is open.
         self.level = -1
-        self._relevel()
+        self._blocks = [-1] * len(kinds)  # the level of each type alone
+        for kind in kinds.values():
+            self._relevel(kind)
         self._parts: dict[tuple[int, int], int] = {}  # (node, device) -> milli left
         self._slots: dict[tuple[int, int], int] = {}  # (node, device) -> free slots, once sliced
         self._kinds: dict[tuple[str, ...], tuple[int, ...]] = {}
@@ -306,7 +309,7 @@ class Room:
                 filled |= 1 << after
                 self._filled[0] = filled if left else filled ^ 1 << count
                 if not filled >> count + 1:  # it had the most free devices
-                    self._relevel()
+                    self._relevel(0)
                 return ((node, picked, WHOLE, 0, 0),)
             if tasks <= self._size[0]:
                 return None
@@ -329,7 +332,7 @@ class Room:
                     filled = self._filled[kind] | 1 << after
                     self._filled[kind] = filled if left else filled ^ 1 << before
                     if filled >> after == 1:  # it has the most free devices now
-                        self._relevel()
+                        self._relevel(kind)
                 else:
                     self._free[node] = free | devices
             else:
@@ -370,22 +373,18 @@ class Room:
         self._filled[kind] &= ~(1 << count)
         if self._buckets[kind][count]:
             self._filled[kind] |= 1 << count
-        self._relevel()
+        self._relevel(kind)
 
-    def _relevel(self) -> None:
+    def _relevel(self, kind: int) -> None:
+        """Nodes of this type have come to have the most free devices, or have no longer as many."""
+        block = self._filled[kind].bit_length() - 1
+        if block == self._size[kind]:
+            block *= self._buckets[kind][block].bit_count()
         if self.uniform:
-            block = self._filled[0].bit_length() - 1
-            if block == self._size[0]:
-                block *= self._buckets[0][block].bit_count()
             self.level = block
-            return
-        level = -1
-        for bits, size, buckets in zip(self._filled, self._size, self._buckets, strict=True):
-            block = bits.bit_length() - 1
-            if block == size:
-                block *= buckets[size].bit_count()
-            level = max(level, block)
-        self.level = level
+        else:
+            self._blocks[kind] = block
+            self.level = max(self._blocks)
 
     def _move(self, node: int, old: int, new: int) -> None:
         self._free[node] = new
@@ -396,8 +395,8 @@ class Room:
             buckets[before] = left = buckets[before] ^ bit
             filled = self._filled[kind] | 1 << after
             self._filled[kind] = filled if left else filled ^ 1 << before
-            if not filled >> max(before, after) + 1:
-                self._relevel()
+            if not filled >> (before if before > after else after) + 1:
+                self._relevel(kind)
 
     def _overfilled(self, spot: Spot) -> str:
         node, devices, share, cpus, memory = spot

@@ -54,10 +54,7 @@ class ProfiledSpeed:
         if profile is None:
             slowest = min((self.cluster.nodes[spot[0]].type.speed for spot in spots if spot[1]), default=1.0)
             return slowest * held / shape.gpus if shape.gpus else slowest
-        slowest = min(
-            (self._type_speed(profile, node) for node, devices, *_ in spots if devices),
-            default=1.0,
-        )
+        slowest = min([self._type_speed(profile, spot[0]) for spot in spots if spot[1]], default=1.0)
         tasks = held // shape.each if shape.each else shape.tasks
         rate = (
             slowest * scaled(profile, tasks) / scaled(profile, shape.tasks)
@@ -129,7 +126,7 @@ def shared(
     guard, and does not slow an unguarded neighbour. A share is a limit, unless the job asked for more and the
     rest is `lent`: then it has the whole device while it is alone.
     """
-    share = min((milli_of(share) for _, devices, share, _, _ in spots if devices), default=WHOLE) / WHOLE
+    share = min([milli_of(share) for _, devices, share, _, _ in spots if devices], default=WHOLE) / WHOLE
     limit = min(1.0, share / profile.use) if profile.use and not lent else 1.0
     if not met:
         return min(limit, terms.guard) if terms.guard is not None else limit
@@ -145,7 +142,11 @@ def shared(
 
 def _lent(shape: Shape, spots: Spots) -> bool:
     """Whether the job holds less of its devices than it asked for."""
-    return not shape.slice and any(devices and share < shape.milli for _, devices, share, _, _ in spots)
+    if not shape.slice:
+        for _, devices, share, _, _ in spots:
+            if devices and share < shape.milli:
+                return True
+    return False
 
 
 def _devices_of(spots: Spots) -> dict[int, int]:

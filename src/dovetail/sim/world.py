@@ -248,8 +248,8 @@ class World:
             if run is None or run.epoch == action.epoch:  # the job ended before the stop reached it
                 heappush(self.heap, (now, STOPPED, action.job, action.epoch, 0 if run is None else run.done))
             return
-        died = action.why == "node lost" or any(
-            self.cluster.nodes[spot[0]].name in self._down for spot in run.spots
+        died = action.why == "node lost" or (
+            bool(self._down) and any(self.cluster.nodes[spot[0]].name in self._down for spot in run.spots)
         )
         if not died:
             run.advance(now)
@@ -328,7 +328,7 @@ class World:
         heappush(self.heap, (run.due, kind, job.id, run.epoch, fact))
 
     def _rated(self, run: Running, met: list[Running]) -> float:
-        spots = run.spots
+        job, spots = run.job, run.spots
         assert spots is not None
         neighbours = [
             Neighbour(
@@ -340,10 +340,11 @@ class World:
             )
             for other in met
         ]
-        rate = self._speed.rate(run.job.shape, run.job.traits, spots, run.terms, neighbours)
-        profile = run.job.traits.profile
+        traits = job.traits
+        rate = self._speed.rate(job.shape, traits, spots, run.terms, neighbours)
+        profile = traits.profile
         if profile is not None and profile.regimes:
-            rate *= regime_at(profile, run.done, run.job.work)[0]
+            rate *= regime_at(profile, run.done, job.work)[0]
         return rate
 
     def _rerate(self, now: int, run: Running) -> None:
@@ -361,10 +362,17 @@ class World:
 
     def _occupy(self, run: Running) -> list[Running]:
         """Put a job on its devices; returns the jobs that are there already."""
-        met = self._met(run)
+        on, job_id = self._on, run.job.id
+        met: dict[str, Running] = {}
         for device in _devices(run.spots):
-            self._on.setdefault(device, {})[run.job.id] = run
-        return met
+            there = on.get(device)
+            if there is None:
+                on[device] = {job_id: run}
+            else:
+                met.update(there)
+                there[job_id] = run
+        met.pop(job_id, None)  # it may have several slices of a device
+        return [met[other] for other in sorted(met)]
 
     def _met(self, run: Running) -> list[Running]:
         found: dict[str, Running] = {}
@@ -380,14 +388,16 @@ class World:
         if not self._on:
             return
         met: dict[str, Running] = {}
+        on, job_id = self._on, run.job.id
         for device in _devices(spots):
-            there = self._on.get(device)
-            if there and there.pop(run.job.id, None) is not None:
-                met.update(there)
-                if not there:
-                    del self._on[device]
-        for job_id in sorted(met):
-            self._rerate(now, met[job_id])
+            there = on.get(device)
+            if there and there.pop(job_id, None) is not None:
+                if there:
+                    met.update(there)
+                else:
+                    del on[device]
+        for other in sorted(met):
+            self._rerate(now, met[other])
 
     def _freeze(self, now: int, node: str) -> None:
         """The jobs on a lost node make no more progress; the core decides what happens to them."""
@@ -402,10 +412,12 @@ class World:
                 run.spots = spots
 
 
-def _devices(spots: Spots | None) -> Iterable[tuple[int, int]]:
+def _devices(spots: Spots | None) -> list[tuple[int, int]]:
+    found = []
     for node, devices, _, _, _ in spots or ():
         left = devices
         while left:
             low = left & -left
-            yield node, low.bit_length() - 1
+            found.append((node, low.bit_length() - 1))
             left ^= low
+    return found

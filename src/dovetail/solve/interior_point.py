@@ -36,7 +36,8 @@ def level_with(shares: Shares, pairs: Pairs, scale: Vector) -> Shared:
     limits = np.concatenate([cells.limits, np.zeros(n)])
     cost = np.concatenate([np.zeros(cells.count), [-1.0]])
     found = cells.shares(_solved(cost, rows, limits, [("nonnegative", len(limits))], "level"))
-    return found._replace(value=float((found.reach(shares, pairs) / scale).min()))
+    reach = found.reach(shares, pairs) if len(pairs) else shares.reach(found.x)
+    return Shared(found.x, found.y, float((reach / scale).min()))
 
 
 def total(shares: Shares, gain: Vector) -> Solution:
@@ -137,16 +138,20 @@ class _Columns(NamedTuple):
 
 def _stacked(blocks: Sequence[tuple[int, Sequence[_Entries]]], width: int) -> _Columns:
     """Blocks of (height, entries), one below the other."""
-    parts: list[_Entries] = []
+    rows, columns, values = [], [], []
     height = 0
     for tall, entries in blocks:
-        parts += [each._replace(row=each.row + height) for each in entries]
+        for each in entries:
+            rows.append(each.row + height)
+            columns.append(each.column)
+            values.append(each.value)
         height += tall
-    row, column, value = (np.concatenate(each) for each in zip(*parts, strict=True))
+    row, column = np.concatenate(rows), np.concatenate(columns)
     order = np.lexsort((row, column))
     starts = np.zeros(width + 1, dtype=np.intp)
     np.cumsum(np.bincount(column, minlength=width), out=starts[1:])
-    return _Columns(value[order].tolist(), row[order].tolist(), starts.tolist(), (height, width))
+    data = np.concatenate(values)[order]
+    return _Columns(data.tolist(), row[order].tolist(), starts.tolist(), (height, width))
 
 
 class _Cells:
@@ -160,13 +165,16 @@ class _Cells:
         self.count = single + len(self.pair)
         at = np.arange(self.count)
         n, p = len(shares.size), len(shares.capacity)
-        first, second = pairs.first[self.pair], pairs.second[self.pair]
         # The row that runs in each cell; the second rows of pairs come after all of these.
-        self._who = np.concatenate([self.row, first, second])
-        self._at = np.concatenate([at, at[single:]])
-        held = np.concatenate([shares.weight[self.row], shares.size[first]])
-        pool = shares.pool[np.concatenate([self.way, pairs.way[self.pair]])]
-        time = np.concatenate([np.ones(single), 1.0 / shares.count[first], 1.0 / shares.count[second]])
+        self._who, self._at = self.row, at
+        held, pool, time = shares.weight[self.row], shares.pool[self.way], np.ones(single)
+        if len(self.pair):
+            first, second = pairs.first[self.pair], pairs.second[self.pair]
+            self._who = np.concatenate([self.row, first, second])
+            self._at = np.concatenate([at, at[single:]])
+            held = np.concatenate([held, shares.size[first]])
+            pool = np.concatenate([pool, shares.pool[pairs.way[self.pair]]])
+            time = np.concatenate([time, 1.0 / shares.count[first], 1.0 / shares.count[second]])
         self.within: list[tuple[int, list[_Entries]]] = [
             (self.count, [_Entries(at, at, np.full(self.count, -1.0))]),  # no share below 0
             (p, [_Entries(pool, at, held)]),
@@ -176,15 +184,12 @@ class _Cells:
 
     def reach(self, by: Vector) -> _Entries:
         """What each row reaches, times `by`, as a matrix over the cells."""
-        pairs, count = self.pairs, self.problem.count
-        first, second = pairs.first[self.pair], pairs.second[self.pair]
-        speed = np.concatenate(
-            [
-                self.problem.speed[self.row, self.way],
-                pairs.speed_first[self.pair] / count[first],
-                pairs.speed_second[self.pair] / count[second],
-            ]
-        )
+        speed = self.problem.speed[self.row, self.way]
+        if len(self.pair):
+            pairs, count = self.pairs, self.problem.count
+            first = pairs.speed_first[self.pair] / count[pairs.first[self.pair]]
+            second = pairs.speed_second[self.pair] / count[pairs.second[self.pair]]
+            speed = np.concatenate([speed, first, second])
         return _Entries(self._who, self._at, speed * by[self._who])
 
     def shares(self, found: Vector) -> Shared:

@@ -42,8 +42,9 @@ def place_on(room: Room, shape: Shape, way: str) -> Spots | None:
 def load_by_type(cluster: Cluster, room: Room) -> dict[str, int]:
     """Milli-GPUs of each type on the open nodes."""
     found: dict[str, int] = {}
+    is_open = room.is_open
     for number, node in enumerate(cluster.nodes):
-        if node.gpus and room.is_open(number):
+        if node.gpus and is_open(number):
             found[node.type.name] = found.get(node.type.name, 0) + node.gpus * WHOLE
     return found
 
@@ -54,4 +55,6 @@ def held_type(cluster: Cluster, job: JobView) -> str:
     if len(job.spots) == 1:
         return cluster.nodes[job.spots[0][0]].type.name
     types = [cluster.nodes[spot[0]].type for spot in job.spots if spot[1]]
+    if types.count(types[0]) == len(types):
+        return types[0].name
     return min(types, key=lambda kind: (kind.speed, kind.name)).name

@@ -13,10 +13,11 @@ def must_keep_running(job: JobView, now: int) -> bool:
     """
     if job.spots is None:
         return False
-    checkpoint = job.traits.checkpoint
+    traits = job.traits
+    checkpoint = traits.checkpoint
     if checkpoint.suspends:  # a resumed job has work to lose before one that was restored would have
-        return not job.traits.preemptible or now <= job.live_at
+        return not traits.preemptible or now <= job.live_at
     done = (now - job.started_at - checkpoint.restore) * job.rate
-    if not job.traits.preemptible or done <= 0:
+    if not traits.preemptible or done <= 0:
         return True
     return not checkpoint.on_stop and (checkpoint.every is None or done < checkpoint.every)

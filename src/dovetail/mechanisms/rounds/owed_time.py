@@ -37,6 +37,7 @@ from dovetail.mechanisms.rounds.time_share_rounds import (
     Shares,
     active_runners,
     kept_running,
+    rows_of,
 )
 from dovetail.model.view import JobView, View
 from dovetail.solve.portable import rounded
@@ -51,15 +52,16 @@ def _counted(state: RoundState, view: View, jobs: Sequence[JobView], length: int
     """The state with the last round in the accounts; jobs that have ended are dropped."""
     spent, ways = view.now - state.began_at, len(state.ways)
     runners = list(active_runners(state, jobs))
-    share, owed = _rows(state.shares, runners, ways), _rows(state.owed, runners, ways)
+    share, owed = rows_of((state.shares, state.owed), runners, ways)
     ran = np.zeros(share.shape)
     place = {runner: i for i, runner in enumerate(runners)}
     for runner, way in state.runs.items():
         if (i := place.get(runner)) is not None and way in state.ways:  # its node may be drained
-            two = (jobs[i],) if i < len(jobs) else (jobs[place[runner[0]]], jobs[place[runner[1]]])
-            # It may have been stopped before the end of the round.
-            ends = [view.now if job.spots is not None else job.waiting_since for job in two]
-            ran[i, state.ways.index(way)] = max(min(ends) - state.began_at, 0)
+            end = view.now
+            for each in (runner,) if isinstance(runner, str) else runner:
+                if (job := jobs[place[each]]).spots is None:  # it was stopped before the end of the round
+                    end = min(end, job.waiting_since)
+            ran[i, state.ways.index(way)] = max(end - state.began_at, 0)
     ran[(share <= 0.0) & (owed <= 0.0)] = 0.0
     owed = np.minimum(np.maximum(owed + share * spent - ran, -MOST * length), MOST * length)
     kept = dict(zip(runners, map(tuple, owed.tolist()), strict=True))
@@ -86,7 +88,7 @@ def _picked(state: RoundState, view: View, among: Candidates, length: int, idle:
         pairs = [pair for pair in state.shares if not isinstance(pair, str)]
         line += [(by_id[late], by_id[early]) for early, late in pairs]
         runners += pairs
-    share, owed = _rows(state.shares, runners, len(ways)), _rows(state.owed, runners, len(ways))
+    share, owed = rows_of((state.shares, state.owed), runners, len(ways))
     due = _due(share, owed, line, len(jobs), length)
     want = owed + share * length
     row, way = np.nonzero((want > LITTLE * length) & (idle | (share > 0.0)))
@@ -169,7 +171,7 @@ class _Filled:
         stays = self._stays(job) or (other is not None and self._stays(other))
         if stays and self._fixed[kind] + load + self._awaited.get(kind, 0) > self._size[kind]:
             return False
-        if not self._within_limits(job, other, load):
+        if self._limited and not self._within_limits(job, other, load):
             return False
         self._left[kind] -= load
         self._fixed[kind] += load if stays else 0
@@ -199,8 +201,6 @@ class _Filled:
 
     def _within_limits(self, job: JobView, other: JobView | None, load: int) -> bool:
         """Whether the tenants' limits allow it; what is allowed is counted."""
-        if not self._limited:
-            return True
         each = load if other is None else load // 2
         if not under_limits(self._cluster, self._used, job.tenant, each):
             return False
@@ -216,13 +216,6 @@ class _Filled:
     def _hold(self, job: JobView, load: int) -> None:
         for name in self._cluster.line(job.tenant) if self._limited else ():
             self._used[name] = self._used.get(name, 0) + load
-
-
-def _rows(rows: Shares, runners: Sequence[Runner], ways: int) -> Matrix:
-    none = (0.0,) * ways
-    return np.array([rows.get(runner, none) for runner in runners], dtype=np.float64).reshape(
-        len(runners), ways
-    )
 
 
 CARRIED_OVER = Rule(_counted, _with_new_shares, _picked)

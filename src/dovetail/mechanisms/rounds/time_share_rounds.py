@@ -14,7 +14,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain
+from math import prod
 from typing import NamedTuple
+
+import numpy as np
 
 from dovetail.mechanisms.place.gpu_types import (
     SPLIT,
@@ -108,10 +112,21 @@ def with_ways(state: RoundState, ways: tuple[str, ...]) -> RoundState:
 def active_runners(state: RoundState, jobs: Sequence[JobView]) -> dict[Runner, None]:
     """The jobs, then the pairs of which both jobs are still there."""
     here: dict[Runner, None] = {job.id: None for job in jobs}
-    for runner in (*state.shares, *state.had, *state.owed):
-        if not isinstance(runner, str) and runner[0] in here and runner[1] in here:
-            here[runner] = None
+    for rows in (state.shares, state.had, state.owed):
+        if rows.keys() <= here.keys():
+            continue
+        for runner in rows:
+            if not isinstance(runner, str) and runner[0] in here and runner[1] in here:
+                here[runner] = None
     return here
+
+
+def rows_of(tables: Sequence[Mapping[Runner, Row]], runners: Sequence[Runner], ways: int) -> Matrix:
+    """The rows of these runners in each table, as tables x runners x ways; 0 where a table has no row."""
+    none = (0.0,) * ways
+    rows = chain.from_iterable([table.get(runner, none) for table in tables for runner in runners])
+    shape = len(tables), len(runners), ways
+    return np.fromiter(rows, np.float64, count=prod(shape)).reshape(shape)
 
 
 def kept_running(view: View, left: dict[str, int]) -> dict[str, Pick]:
@@ -155,7 +170,7 @@ def plan_round(view: View, picks: Sequence[Pick], *, regroup: bool = False) -> P
     """
     plan = view.draft()
     kept = {job.id for job in view.running.values() if must_keep_running(job, view.now)}
-    if any(pick.beside is not None or shares_devices(pick.job) for pick in picks):
+    if any(other is not None or (job.spots and shares_devices(job)) for job, _, other in picks):
         stay = _staying(view, picks, kept)
         alone = {pick.job.id for pick in picks if shares_devices(pick.job) and is_alone(view, pick.job)}
     else:
@@ -226,6 +241,8 @@ def _runs_so(cluster: Cluster, job: JobView, way: str) -> bool:
     if job.spots is None or type_of(way) != held_type(cluster, job):
         return False
     if way.endswith(SPLIT):
+        return True
+    if len(job.spots) == 1:
         return True
     nodes = len(nodes_of(job.spots))
     return nodes == 1 or nodes <= fewest_nodes(cluster, of_type(job.shape, type_of(way)))

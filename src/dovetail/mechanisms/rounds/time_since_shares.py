@@ -29,22 +29,19 @@ from dovetail.mechanisms.rounds.time_share_rounds import (
     Shares,
     active_runners,
     kept_running,
-    runner_of,
+    rows_of,
 )
 from dovetail.model.view import JobView, View
-from dovetail.solve.time_shares import Matrix
 
 
 def _counted(state: RoundState, view: View, jobs: Sequence[JobView], length: int) -> RoundState:
     """The state with the time of the last round added; jobs that have ended are dropped."""
     spent, none = view.now - state.began_at, (0.0,) * len(state.ways)
-    had: dict[Runner, Row] = {}
-    for runner in active_runners(state, jobs):
-        times = state.had.get(runner, none)
-        if (way := state.runs.get(runner)) in state.ways:  # its node may be drained
-            at = state.ways.index(way)
-            times = (*times[:at], times[at] + spent, *times[at + 1 :])
-        had[runner] = times
+    had: dict[Runner, Row] = {runner: state.had.get(runner, none) for runner in active_runners(state, jobs)}
+    for runner, way in state.runs.items():
+        if runner in had and way in state.ways:  # its node may be drained
+            at, times = state.ways.index(way), had[runner]
+            had[runner] = (*times[:at], times[at] + spent, *times[at + 1 :])
     owed = {runner: state.owed[runner] for runner in had if runner in state.owed}
     shares = {runner: share for runner, share in state.shares.items() if runner in had}
     return replace(state, had=had, owed=owed, runs={}, shares=shares)
@@ -72,36 +69,32 @@ def _picked(state: RoundState, view: View, among: Candidates, length: int, idle:
     left = dict(among.left)
     chosen = kept_running(view, left)
     jobs = among.jobs
-    by_id = {job.id: job for job in jobs}
-    pairs = [(by_id[runner[1]], by_id[runner[0]]) for runner in state.shares if not isinstance(runner, str)]
     line: list[tuple[JobView, JobView | None]] = [(job, None) for job in jobs]
-    line += pairs
-    runners = [runner_of(*two) for two in line]
-    share, had, owed = (
-        _rows(rows, runners, len(state.ways)) for rows in (state.shares, state.had, state.owed)
-    )
-    behind = share / (had + length / 2)
-    usable = (among.worth > 0.0).tolist()
-    # Earlier jobs first, a job before its pairs.
-    late = np.array([job.seq for job, _ in line])
-    early = np.array([-1 if other is None else other.seq for _, other in line])
+    runners: list[Runner] = [job.id for job in jobs]
+    pairs = [pair for pair in state.shares if not isinstance(pair, str)]
+    if pairs:
+        by_id = {job.id: job for job in jobs}
+        line += [(by_id[late], by_id[early]) for early, late in pairs]
+        runners += pairs
+    share, had, owed = rows_of((state.shares, state.had, state.owed), runners, len(state.ways))
+    keys = [-share, -owed, -share / (had + length / 2)]
+    if pairs:  # earlier jobs first, as they are, and a job before its pairs
+        late = np.array([job.seq for job, _ in line])
+        early = np.array([-1 if other is None else other.seq for _, other in line])
+        keys = [np.broadcast_to(each[:, None], share.shape) for each in (early, late)] + keys
+    orders = np.lexsort(keys, axis=0).T.tolist()
+    usable, wanted = (among.worth > 0.0).tolist(), (share != 0.0).tolist()
     for way in among.ways:
         kind, k = type_of(way), state.ways.index(way)
-        order = np.lexsort((early, late, -share[:, k], -owed[:, k], -behind[:, k]))
-        for i in order.tolist():
+        for i in orders[k]:
             if left.get(kind, 0) <= 0:
                 break
             job, other = line[i]
             if job.id in chosen or (other is not None and other.id in chosen):
                 continue
-            if other is None:
-                if not usable[i][k]:
-                    continue
-            elif not share[i, k]:
+            if not (usable if other is None else wanted)[i][k] or job.shape.load > left[kind]:
                 continue
-            if job.shape.load > left[kind]:
-                continue
-            if idle or share[i, k]:
+            if idle or wanted[i][k]:
                 left[kind] -= job.shape.load
                 chosen[job.id] = Pick(job, way, other)
                 if other is not None:
@@ -111,13 +104,6 @@ def _picked(state: RoundState, view: View, among: Candidates, length: int, idle:
         for pick in chosen.values()
         if pick.job.id in state.shares or pick.beside is not None or pick.job.spots is not None
     ]
-
-
-def _rows(rows: Shares, runners: Sequence[Runner], ways: int) -> Matrix:
-    none = (0.0,) * ways
-    return np.array([rows.get(runner, none) for runner in runners], dtype=np.float64).reshape(
-        len(runners), ways
-    )
 
 
 FORGETFUL = Rule(_counted, _with_new_shares, _picked)

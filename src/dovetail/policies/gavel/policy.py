@@ -40,7 +40,7 @@ from dovetail.model.units import SECOND, WHOLE, micros
 from dovetail.model.view import JobView, Order, Plan, Policy, View
 from dovetail.policies.gavel.fifo_compat import GivenTypes, given_types
 from dovetail.policies.gavel.pair_speeds import pairs_of, speed_beside
-from dovetail.policies.gavel.speed_table import SpeedTable, SpeedTables
+from dovetail.policies.gavel.speed_table import SpeedTable, SpeedTables, pace
 from dovetail.policies.gavel.tenant_tree import tenant_tree
 from dovetail.policies.gavel.type_order import drawn_order
 from dovetail.solve.extra import require
@@ -249,8 +249,7 @@ class Gavel:
         picks = rule.picked(state.rounds, view, among, self.length, self._lends)
         plan = plan_round(view, picks, regroup=self.carry_over)
         start_cpu_jobs(view, plan)
-        on_no_type = np.flatnonzero(table.speed.max(axis=1, initial=0.0) <= 0.0)
-        start_on_mixed_types(plan, [table.jobs[i] for i in on_no_type.tolist()])
+        start_on_mixed_types(plan, table.on_no_type)
         rounds = round_begun(state.rounds, view, picks, self._length(view, picks, table))
         plan.memory = replace(state, rounds=rounds)
         plan.review_at = rounds.ends_at if table.jobs else None
@@ -271,7 +270,7 @@ class Gavel:
     ) -> GavelState:
         """With new shares, if jobs, nodes or measured speeds changed and the last shares are old enough."""
         rounds = state.rounds
-        basis = frozenset([*((job.id, 0) for job in table.jobs), *held.items(), *self._rounded(table)])
+        basis = table.basis.union(self._rounded(table)) if self.measured else table.basis
         set_at = rounds.shares_set_at
         waited = not set_at or not view.running or view.now - set_at >= self.reset
         if not table.jobs or basis == rounds.basis or not waited:
@@ -290,8 +289,6 @@ class Gavel:
 
     def _rounded(self, table: SpeedTable) -> list[tuple[str, int]]:
         """Measured speeds in steps of a tenth: a smaller change is no reason to set new shares."""
-        if not self.measured:
-            return []
         tenths = np.round(10 * np.log(np.maximum(table.speed, 1e-9))).astype(int)
         return [
             (f"{job.id} on {way}", int(tenth))
@@ -301,25 +298,20 @@ class Gavel:
 
     def _ways_in_order(self, view: View, number: int, table: SpeedTable) -> Sequence[str]:
         """The fastest way first; blind to types, in an order drawn for each round."""
-        mean = table.speed.mean(axis=0) if len(table.jobs) else np.zeros(len(table.ways))
-        fastest = [way for _, way in sorted(zip(-mean, table.ways, strict=True))]
-        return fastest if self.aware else drawn_order(view.seed, tuple(fastest), number)
+        return table.fastest if self.aware else drawn_order(view.seed, tuple(table.fastest), number)
 
     def _length(self, view: View, picks: Sequence[Pick], table: SpeedTable) -> int:
         """The length of a round; with `whole_steps`, until the last job has made its whole steps."""
         if not self.whole_steps:
             return self.length
-        ends = [0.0]
-        row = {job.id: i for i, job in enumerate(table.jobs)}
-        speeds = table.speed.tolist()
+        now, rows, ways = view.now, table.rows, table.ways
+        last = 0.0
         for job, way, other in picks:
-            speed = (
-                speeds[row[job.id]][table.ways.index(way)] if other is None else speed_beside(job, other, way)
-            )
+            speed = rows[job.id][ways.index(way)] if other is None else speed_beside(job, other, way)
             paced = speed * pace(job)
             steps = int(paced * self.length / SECOND)
-            ends.append(min(steps / paced, job.remaining_at(view.now) / SECOND / speed))
-        return micros(max(ends)) + 2 if max(ends) else self.length  # more than rounding takes away
+            last = max(last, min(steps / paced, job.remaining_at(now) / SECOND / speed))
+        return micros(last) + 2 if last else self.length  # more than rounding takes away
 
     # -- objectives
 
@@ -327,13 +319,16 @@ class Gavel:
         self, view: View, state: GavelState, table: SpeedTable, held: Mapping[str, int]
     ) -> tuple[Mapping[Runner, Row], Mapping[str, Isolated]]:
         """The shares, and the progress of each job on a private share of the cluster."""
-        rows = [i for i, row in enumerate(table.speed) if row.any()]
-        jobs = [table.jobs[i] for i in rows]
+        jobs, speed, paces = table.jobs, table.speed, table.pace
+        if table.on_no_type:
+            rows = np.flatnonzero(speed.any(axis=1))
+            jobs, speed, paces = [jobs[i] for i in rows.tolist()], speed[rows], paces[rows]
         if not jobs:
             return {}, {}
-        blind = self.objective == "max-min" and not self.aware
-        paces = np.array([1.0 if blind else pace(job) for job in jobs])
-        speed = (table.speed[rows] if self.aware else (table.speed[rows] > 0).astype(float)) * paces[:, None]
+        if not self.aware:
+            speed = (speed > 0).astype(float)
+            paces = np.ones(len(jobs)) if self.objective == "max-min" else paces
+        speed = speed * paces[:, None]
         kinds = sorted(held)
         problem = Shares(
             speed,
@@ -342,7 +337,9 @@ class Gavel:
             pool=np.array([kinds.index(type_of(way)) for way in table.ways]),
         )
         pairs = pairs_of(view.room, jobs, table, paces) if self.packed else NONE
-        work = paces * [max(job.remaining_at(view.now), 1) / SECOND for job in jobs]
+        work = np.empty(0)
+        if self.objective not in ("max-min", "max-sum"):
+            work = paces * [max(job.remaining_at(view.now), 1) / SECOND for job in jobs]
         if self.packed:
             found, isolated = self._packed(view, state, problem, pairs, jobs, work)
             x, y = found.x, found.y
@@ -481,8 +478,3 @@ def _prices(view: View, ways: Sequence[str]) -> Vector:
         paid = sum(view.prices[i] for i, _ in nodes)
         price[k] = paid / sum(n.gpus for _, n in nodes) if paid else 1.0
     return price
-
-
-def pace(job: JobView) -> float:
-    """Steps a second of the reference run: throughputs of different models are added without scaling."""
-    return (job.traits.profile.pace if job.traits.profile else 0.0) or 1.0
