@@ -19,7 +19,10 @@ from dovetail.control.ledger import Ledger
 from dovetail.control.states import State
 from dovetail.control.steady_time import SteadyTime
 from dovetail.core.journal import step_line
+from dovetail.engines.local import supervisor
+from dovetail.engines.local.attempt_files import ENDED, EXIT
 from dovetail.engines.local.engine import LocalEngine
+from dovetail.engines.local.json_files import write_json
 from dovetail.engines.local.supervisor import KILLED_CODE, TERMINATED_CODE, Supervisor
 
 Patched = tuple[Any, str, Any]  # where, which name, and what stands there instead
@@ -37,9 +40,9 @@ class Mutant:
 
 
 @contextmanager
-def mutated(rule: str) -> Iterator[None]:
-    """The product has the defect that this rule must report."""
-    place, name, new = MUTANTS[rule].patched()
+def mutated(mutant: str) -> Iterator[None]:
+    """The product has this defect."""
+    place, name, new = (MUTANTS | MORE_MUTANTS)[mutant].patched()
     with patch.object(place, name, new):
         yield
 
@@ -101,6 +104,15 @@ def _loses_every_end() -> Patched:
     return Supervisor, "_verdict", lambda self: (KILLED_CODE, "lost", "it is said to be lost")
 
 
+def _does_not_sync_ends() -> Patched:
+    def lax(folder: str, name: str, value: Any, **more: Any) -> None:
+        if name in (EXIT, ENDED):
+            more["durable"] = False
+        write_json(folder, name, value, **more)
+
+    return supervisor, "write_json", lax
+
+
 def _lists_all_tenants() -> Patched:
     return lists, "visible", lambda caller: []
 
@@ -135,7 +147,7 @@ def _keeps_nothing() -> Patched:
     return retention, "oldest_kept", lambda store, now, *_: now
 
 
-MUTANTS = {
+MUTANTS = {  # by the rule that must report it
     "accepted": Mutant("a ledger forgets every third submission", _forgets_submissions),
     "final": Mutant("jobs that were cancelled have failed a moment later", _reopens_cancelled_jobs),
     "decided": Mutant(
@@ -156,4 +168,12 @@ MUTANTS = {
     "time": Mutant("the clock of the plane stands still", _stands_still, seed=3),
     "charged": Mutant("an attempt is charged nothing", _charges_nothing),
     "kept": Mutant("output is removed as soon as a job has ended", _keeps_nothing, faults=("kill-plane",)),
+}
+MORE_MUTANTS = {
+    "unsynced": Mutant(
+        "the end of a job is written and reported, and a power cut takes it",
+        _does_not_sync_ends,
+        seed=7,
+        faults=("power-loss",),
+    ),
 }

@@ -15,7 +15,7 @@ import pytest
 from tests.chaos.cases import Case, cases
 from tests.chaos.faults import FAULTS
 from tests.chaos.invariants import RULES
-from tests.chaos.mutants import MUTANTS
+from tests.chaos.mutants import MORE_MUTANTS, MUTANTS
 from tests.conftest import ROOT
 
 # Each fault strikes in one of these worlds at least. Few at a time: they hide each other.
@@ -34,11 +34,12 @@ from tests.chaos.database import drop_template
 from tests.chaos.faults import FAULTS
 from tests.chaos.invariants import RULES
 from tests.chaos.mutants import mutated
-from tests.chaos.world import play
+from tests.chaos.world import Mix, play
 for world in json.loads(sys.argv[1]):
     with mutated(world["mutant"]) if "mutant" in world else contextlib.nullcontext():
         faults, rules = frozenset(world["faults"] or FAULTS), frozenset(world.get("rules", RULES))
-        found = play(world["seed"], world["hours"], faults, rules=rules)
+        mix = Mix(**world.get("mix", {}))
+        found = play(world["seed"], world["hours"], faults, rules=rules, mix=mix)
     said = dataclasses.asdict(found) | {"text": str(found.violation), "log": found.log[-30:]}
     print(json.dumps(said))
 drop_template()
@@ -118,6 +119,17 @@ def test_each_mutant_is_reported_by_its_rule() -> None:
     }, [one["text"] for one in found.values()]
     for one in played(*{json.dumps(one): one for one in worlds}.values()):
         assert_holds(one)
+
+
+@pytest.mark.long
+@pytest.mark.slow(20)
+def test_an_end_that_is_reported_before_it_is_durable_is_noticed() -> None:
+    mutant = MORE_MUTANTS["unsynced"]
+    one = world(mutant.seed, mutant.hours, mutant.faults, mix={"faults": 0.5})
+    mutated, sound = played({**one, "mutant": "unsynced"}, one)
+    assert mutated["violation"] is not None
+    assert mutated["violation"]["rule"] == "done", mutated["text"]
+    assert_holds(sound)
 
 
 @pytest.mark.slow(10)
