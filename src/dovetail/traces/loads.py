@@ -200,5 +200,5 @@ def _changes(drawn: Wholes, cut: Wholes, extra: float) -> tuple[str, ...]:
 def _with_shortfall(best: Fitted, widths: Reals, gpus: int, load: float, reached: float) -> Fitted:
     enough = int(PLENTY * load * gpus * len(widths) / float(widths.sum())) + 1
     few = f"about {enough:,} jobs are needed" if enough > len(widths) else "try another seed or more jobs"
-    told = f"the load while jobs arrive is {reached:.2f}, not {load:g}: {few} for {gpus:,} GPUs"
+    told = f"the load while jobs arrive is {max(reached, 1e-4):.2g}, not {load:g}: {few} for {gpus:,} GPUs"
     return Fitted(best.order, best.durations, best.arrivals, (*best.notes, told))
