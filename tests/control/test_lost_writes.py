@@ -129,7 +129,7 @@ def test_down_leaves_a_process_alone_that_has_the_number_of_the_plane(tmp_path: 
             address.write_text(json.dumps({**json.loads(address.read_text()), "pid": stranger.pid}))
             command = [*COMMAND, "down", "--state", str(tmp_path / "state")]
             ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
-            assert (ended.returncode, stranger.poll()) == (2, None), ended.stderr
+            assert (ended.returncode, stranger.poll()) == (1, None), ended.stderr
             assert "no plane runs" in ended.stderr
         finally:
             stranger.send_signal(signal.SIGKILL)

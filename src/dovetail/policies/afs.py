@@ -14,7 +14,7 @@ from dovetail.mechanisms.order.attained_service import attained_service
 from dovetail.mechanisms.order.keys import arrival
 from dovetail.mechanisms.place.placement import scattered
 from dovetail.mechanisms.resize.resizing import elastic
-from dovetail.model.units import micros
+from dovetail.model.units import WHOLE, micros
 from dovetail.model.view import JobTable, Policy, View
 from dovetail.policies.composed import Composed
 
@@ -48,7 +48,7 @@ def shares(ranking: Callable[[JobTable], Ends]) -> Allocate:
 
 
 def _capacity(view: View) -> int:
-    """GPUs to deal: all on open nodes, and those that jobs hold on other nodes.
+    """Thousandths of GPUs to deal: all on open nodes, and those that jobs hold on other nodes.
 
     It does not depend on which jobs run: shares that did would differ from one decision to the next, and jobs
     would be stopped and started without end.
@@ -61,7 +61,7 @@ def _capacity(view: View) -> int:
         for node, devices, *_ in job.spots or ()
         if node in closed
     )
-    return kept + sum(node.gpus for number, node in enumerate(nodes) if number not in closed)
+    return WHOLE * (kept + sum(node.gpus for number, node in enumerate(nodes) if number not in closed))
 
 
 def _by_length(table: JobTable) -> Ends:
@@ -81,7 +81,8 @@ def _dealt(table: JobTable, free: int, ends: Ends) -> list[int]:
     of a scan in the order of ends gets the task.
     """
     speeds = _relative(table).tolist()
-    least, most, each = table.least.tolist(), table.most.tolist(), table.each.tolist()
+    least, most = table.least.tolist(), table.most.tolist()
+    each = [job.shape.load // job.shape.tasks for job in table.jobs]  # thousandths of a GPU
     tasks = [0] * len(table)
     line: list[tuple[Any, int]] = []  # the jobs that could use one more, in the order in which they end
     gain_if_first: dict[int, float] = {}
