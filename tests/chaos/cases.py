@@ -7,7 +7,7 @@ then its item is taken away. A case without one was fixed, and must pass.
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 FILE = Path(__file__).with_name("cases.json")
@@ -22,6 +22,7 @@ class Case:
     faults: tuple[str, ...]  # empty: drawn by the seed
     rule: str  # that was broken, by its name in invariants.RULES
     finds: str
+    mix: dict[str, float] = field(default_factory=dict)  # of world.Mix, where it differs from the default
     item: int | None = None  # of the issue "Nothing lost, no one let in", while it is not fixed
 
     @property

@@ -41,6 +41,7 @@ RULES = {
     "same story": "the core and the records tell the same story",
     "journal": "the journal rebuilds the state",
     "leads": "if nothing is in the way, some plane takes work",
+    "idle": "a plane that has nothing to do waits",
     "time": "the time of a plane that leads goes on as time does",
     "charged": "an attempt is charged the time that it ran",
     "kept": "output is kept for as long as was promised",
@@ -131,6 +132,12 @@ class Invariants:
         if now - self._sampled_at > SAMPLE_EVERY:
             self._sampled_at = now
             self._sample_time(now)
+
+    def spins(self) -> None:
+        """A plane has looked for messages many times in one moment."""
+        self.broken(
+            "idle", f"{self.room.process().name} looks for messages again and again, and does not wait"
+        )
 
     def _sample_time(self, now: int) -> None:
         seen = {}

@@ -16,6 +16,7 @@ from unittest.mock import patch
 from dovetail.control import launching, ledger, lists, retention
 from dovetail.control.election import FileElection
 from dovetail.control.ledger import Ledger
+from dovetail.control.plane import Plane
 from dovetail.control.states import State
 from dovetail.control.steady_time import SteadyTime
 from dovetail.core.journal import step_line
@@ -134,6 +135,10 @@ def _never_leads() -> Patched:
     return FileElection, "won", lambda self, *_: False
 
 
+def _never_rests() -> Patched:
+    return Plane, "_nap", lambda self, state: 0.0
+
+
 def _stands_still() -> Patched:
     return SteadyTime, "now", lambda self: self._now
 
@@ -165,6 +170,7 @@ MUTANTS = {  # by the rule that must report it
     "same story": Mutant("a new priority is not told to the core", _does_not_tell_the_core),
     "journal": Mutant("the first event of each step is left out of the journal", _leaves_events_out),
     "leads": Mutant("no plane wins the election, and none says why", _never_leads),
+    "idle": Mutant("a plane does not wait for what is next", _never_rests),
     "time": Mutant("the clock of the plane stands still", _stands_still, seed=3),
     "charged": Mutant("an attempt is charged nothing", _charges_nothing),
     "kept": Mutant("output is removed as soon as a job has ended", _keeps_nothing, faults=("kill-plane",)),

@@ -29,6 +29,7 @@ SECOND = 1_000_000
 FIRST_PID = 5_000_000  # above the largest pid of Linux: no real process is ever meant
 WALL_BEGINS = 1_767_225_600 * SECOND  # 2026-01-01
 LOG_TAIL = 4_000
+MOST_POLLS = 10_000  # in one moment
 FileId = tuple[int, int]
 CLOSED: FileId = (0, 0)
 
@@ -105,11 +106,13 @@ class Room:
         self.hub = getcurrent()
         self.tail: deque[str] | list[str] = [] if keep_log else deque(maxlen=LOG_TAIL)
         self.on_step: Callable[[], None] = lambda: None
+        self.on_spin: Callable[[], None] = lambda: None
         self.cut_power: Callable[[], None] = lambda: None
         self._digest = hashlib.blake2b(digest_size=8)
         self._queue: list[tuple[int, float, int, Task | Callable[[], None]]] = []
         self._next_pid = FIRST_PID
         self._examined: Process | None = None
+        self._polls = (0, 0)  # at which moment, and how many
         self._tasks: dict[greenlet, Task] = {}
 
     # -- clocks
@@ -281,6 +284,13 @@ class Room:
         for task in process.tasks:
             if task.polling:
                 self.wake(task)
+
+    def polled(self) -> None:
+        """A task has looked for messages without waiting. If no time passes, it does so for ever."""
+        self._polls = (self.now, self._polls[1] + 1 if self._polls[0] == self.now else 1)
+        if self._polls[1] > MOST_POLLS:
+            self.on_spin()
+            raise RuntimeError("it does not wait")
 
     def at(self, moment: int, call: Callable[[], None]) -> None:
         """Call this at a moment, in the scheduler."""

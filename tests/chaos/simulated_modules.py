@@ -345,6 +345,8 @@ class _Poll:
     def poll(self, timeout: float) -> list[tuple[int, int]]:
         self._room.current()
         found = self._poll.poll(0)
+        if not found and timeout <= 0:
+            self._room.polled()
         if not found and timeout > 0:
             self._room.wait(timeout / 1000)
             found = self._poll.poll(0)

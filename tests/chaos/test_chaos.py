@@ -150,7 +150,7 @@ def test_a_world_that_once_failed(case: Case) -> None:
     """The seed finds its defect: it fails as long as the defect is there."""
     assert case.rule in RULES
     assert set(case.faults) <= FAULTS.keys()
-    (found,) = played(world(case.seed, case.hours, case.faults, rules=[case.rule]))
+    (found,) = played(world(case.seed, case.hours, case.faults, rules=[case.rule], mix=case.mix))
     if case.item is not None and found["violation"] is not None:
         raise KnownDefect(found["text"])
     assert_holds(found)

@@ -297,7 +297,7 @@ def _play(
     )
     kernel.began, kernel.over, kernel.forgotten = invariants.began, invariants.over, invariants.forgotten
     server.committed = invariants.committed
-    room.on_step = invariants.step
+    room.on_step, room.on_spin = invariants.step, invariants.spins
     kinds = dict(KINDS)
     if "rubbish" in allowed:
         kinds["reports-rubbish"] = 0.5

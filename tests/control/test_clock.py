@@ -46,6 +46,19 @@ def test_what_was_before_a_change_of_pace_is_told_at_the_old_one(wall: list[int]
     assert clock_from(second.to_json(), 1.0, 0) == second, "also for who wakes up again"
 
 
+def test_a_plane_waits_for_the_next_moment_also_before_its_clock_began(wall: list[int]) -> None:
+    """A plane started while the wall clock was a week ahead; the machine was booted with the right one."""
+    right = Clock(wall=wall[0], plane=wall[0] + 40 * DAY)
+    ahead = Clock(wall[0] + 7 * DAY, wall[0] + 47 * DAY + 5 * SECOND, before=right)
+    wall[0] += 60 * SECOND
+    soon = ahead.now() + 30 * SECOND
+    assert ahead.now() == right.now()
+    assert ahead.seconds_until(soon) == 30.0
+    for moment in (soon, ahead.plane - SECOND, ahead.plane, ahead.plane + SECOND):
+        assert ahead.at(ahead.wall_at(moment)) >= moment
+        assert ahead.at(ahead.wall_at(moment) - 1) < moment
+
+
 def test_a_third_pace_remembers_the_second_only(wall: list[int]) -> None:
     clocks = [clock_from(None, 60.0, 0)]
     for pace in (1.0, 2.0, 3.0):

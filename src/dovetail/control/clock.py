@@ -49,7 +49,9 @@ class Clock:
         return self.plane + round((wall - self.wall) * self.scale)
 
     def wall_at(self, plane: int) -> int:
-        """The steady time at a time of the plane."""
+        """The steady time at a time of the plane: the first at which `at` gives that time or a later one."""
+        if plane < self.plane and self.before is not None:
+            return min(self.before.wall_at(plane), self.wall)
         return self.wall + round((plane - self.plane) / self.scale)
 
     def least_span(self, real: int) -> int:
