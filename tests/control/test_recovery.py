@@ -20,6 +20,7 @@ from dovetail.control.serve import Wanted, plane_up
 from dovetail.control.states import State
 from dovetail.control.submission import submit
 from dovetail.control.tokens import Caller
+from dovetail.model.units import DAY
 
 ANN = Caller("t", "default", "ann", "user")
 STUBBORN = "trap '' TERM; touch $DOVETAIL_RUN_DIR/up; while test ! -e {done}; do sleep 0.05; done"
@@ -147,6 +148,24 @@ def test_a_corrupt_snapshot_costs_a_line_in_the_log(
         ended(up.plane)
     assert "cannot be read" in caplog.text
     assert ("restored from their rows" in caplog.text) == all_of_them
+
+
+def test_time_does_not_go_back_when_jobs_are_restored_from_their_rows(tmp_path: Path) -> None:
+    """The last step is of a boot at which the wall clock was a month ahead; now it is right."""
+    folder = tmp_path / "state"
+    wanted = Wanted(folder=folder, virtual="1x2:A100", port=1)
+    with plane_up(wanted) as up:
+        submitted(up.plane)
+        later = up.plane.clock.now() + 30 * DAY
+    with_changed_code(folder)
+    with stored(folder, leads=False) as store, store.transaction() as connection:
+        last = sa.select(sa.func.max(tables.journal.c.number)).scalar_subquery()
+        connection.execute(
+            sa.update(tables.journal).where(tables.journal.c.number == last).values(time=later)
+        )
+    with plane_up(wanted) as up:
+        assert up.plane.clock.now() >= later
+        ended(up.plane)
 
 
 def test_a_job_without_devices_is_stopped_before_it_starts_again(tmp_path: Path) -> None:

@@ -83,7 +83,8 @@ def recovered(
     except Exception as error:  # replay runs the code of a policy, which may raise anything
         why = f"the journal cannot be replayed ({error}); the jobs are restored from their rows"
         number = max(store.last_step(), era["after"])
-        taken = from_rows(active, templates, old.cluster, max(now, era["time"]), number)
+        at = max(now, era["time"], store.last_time() or 0)  # no step that was recorded is later
+        taken = from_rows(active, templates, old.cluster, at, number)
         core, stops = moved_to(taken, header.cluster, policy, header.seed, held_on(header.cluster, active))
         stops += _not_running(core, active, stops)
         return begun(Recovered(core, header, era["id"] + 1, stops, said=[*said, why]), why)
