@@ -162,7 +162,7 @@ def test_mistakes_stand_beside_their_lines(plane: Any, open_page: Opener, watch:
 
     editor.fill("name: huge\nresources:\n  gpus: 60\nrun: x\n")
     page.get_by_role("button", name="Plan").click()
-    expect(wrong).to_contain_text("60 GPUs on one node, but the largest such node has 4")
+    expect(wrong).to_contain_text("60 GPUs, but the cluster has 8")
 
 
 # --- why it waits -----------------------------------------------------------------------------------
