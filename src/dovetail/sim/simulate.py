@@ -7,12 +7,14 @@ from heapq import heappop
 
 from dovetail.core.core import Core, Step
 from dovetail.core.hearing import hear
-from dovetail.model.action import Start
-from dovetail.model.event import SUBMITTED, Event
+from dovetail.model.action import Action, Start
+from dovetail.model.errors import PlanError, PolicyError
+from dovetail.model.event import FINISHED, SUBMITTED, Event
 from dovetail.model.job import Job
 from dovetail.sim.world import World
 
 FOREVER = 1 << 62
+ENDLESS = 1_000  # steps at one instant in which no job arrives or ends; more are allowed with many jobs
 
 
 def simulate(
@@ -32,6 +34,7 @@ def _steps(core: Core, world: World, jobs: Iterable[Job], until: int | None) -> 
     heap, holds, submit, handle = world.heap, world.holds, world.submit, core.handle
     start, perform = world.start, world.perform
     rounds = core.policy.quantum is not None
+    last, again = -1, 0
     arrivals = iter(jobs)
     upcoming = next(arrivals, None)
     arrives = upcoming.arrived_at if upcoming is not None else FOREVER
@@ -59,6 +62,10 @@ def _steps(core: Core, world: World, jobs: Iterable[Job], until: int | None) -> 
         if not events and now != alarm:
             continue
         step = handle(now, events)
+        if now != last:
+            last, again = now, 0
+        else:
+            again = _counted(core, step, again)
         for action in step[4]:
             if type(action) is Start:
                 start(now, action)
@@ -76,6 +83,7 @@ def _decisive_steps(core: Core, world: World, jobs: Iterable[Job]) -> Iterator[S
     arrives = upcoming.arrived_at if upcoming is not None else FOREVER
     time = heap[0][0] if heap else FOREVER
     alarm = FOREVER
+    last, again = -1, 0
     owed = False  # the core heard an event of this instant, and may still have to decide
     step: Step | None
     while True:
@@ -104,6 +112,10 @@ def _decisive_steps(core: Core, world: World, jobs: Iterable[Job]) -> Iterator[S
             step = hear(core, (now, SUBMITTED, job.id, 0, job), arrives == now)
         if step is None:
             continue
+        if now != last:
+            last, again = now, 0
+        else:
+            again = _counted(core, step, again)
         for action in step[4]:
             if type(action) is Start:
                 start(now, action)
@@ -112,3 +124,25 @@ def _decisive_steps(core: Core, world: World, jobs: Iterable[Job]) -> Iterator[S
         time = heap[0][0] if heap else FOREVER
         alarm = FOREVER if core.alarm is None else core.alarm
         yield step
+
+
+def _counted(core: Core, step: Step, again: int) -> int:
+    """The steps of this instant in which no job arrived or ended, with this one.
+
+    A policy that resizes jobs back and forth would go on for ever where a resize takes no time.
+    """
+    if any(event[1] in (SUBMITTED, FINISHED) for event in step.events):
+        return again
+    if again >= ENDLESS and again > 10 * len(core.jobs):
+        last = ", ".join(map(_in_short, step.actions[:3])) or "none"
+        cause = PlanError(
+            f"it decided {again:,} times at this instant, and no job arrived or ended meanwhile. The last"
+            f" actions: {last}. What a policy gives a job must not depend on what the job has at the moment,"
+            " or it comes to no end"
+        )
+        raise PolicyError(step, cause) from cause
+    return again + 1
+
+
+def _in_short(action: Action) -> str:
+    return f"{type(action).__name__} {getattr(action, 'job', '')}".rstrip()

@@ -1,8 +1,7 @@
 """From the sizes that jobs are to have to a plan: which running jobs are resized, and in which order.
 
 Free devices are given out first, then running jobs shrink or stop, and then the devices that they leave are
-given to waiting jobs, which start as soon as those are free. A running job grows on free devices only: onto
-devices that another job is about to leave it would have to stop and start again.
+given to the other jobs: a waiting job starts, and a running job grows, as soon as those are free.
 """
 
 from __future__ import annotations
@@ -17,12 +16,9 @@ from dovetail.model.errors import PlanError
 from dovetail.model.estimate import task_range
 from dovetail.model.grant import devices_of
 from dovetail.model.job import Shape
-from dovetail.model.units import SECOND
 from dovetail.model.view import JobView, Order, Plan, View
 
 Resize = Callable[[View, Sizes], Sizes]
-
-AGAIN = 10 * SECOND  # a job that could not grow yet is looked at again after this time
 
 
 def rigid(view: View, sizes: Sizes) -> Sizes:
@@ -50,7 +46,7 @@ def enact_sizes(view: View, plan: Plan, sizes: Sizes, order: Order, place: Place
     for _, _, job, tasks in waiting:
         _start(plan, job, tasks, place)
     grows = [(job, tasks) for job, tasks in running if tasks > held_tasks(job)]
-    lacks = [job for job, tasks in grows if not _grow(plan, job, _checked(job, tasks))]
+    lacks = [(job, tasks) for job, tasks in grows if not _grow(plan, job, _checked(job, tasks))]
     shrinks = [(job, tasks) for job, tasks in running if tasks < held_tasks(job)]
     for job, tasks in shrinks:
         if tasks:
@@ -60,8 +56,9 @@ def enact_sizes(view: View, plan: Plan, sizes: Sizes, order: Order, place: Place
     for _, _, job, tasks in waiting:
         if job.spots is None and not _start_smaller(plan, job, tasks, place) and not share(view, plan, job):
             plan.deny(job, "Resources")
-    if lacks and shrinks:
-        plan.review_at = now + AGAIN
+    if shrinks:
+        for job, tasks in lacks:
+            _grow(plan, job, tasks)
 
 
 def held_tasks(job: JobView) -> int:

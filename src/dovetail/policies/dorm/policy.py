@@ -18,7 +18,9 @@ import numpy as np
 from dovetail.mechanisms.fair.dominant_share import cluster_total
 from dovetail.mechanisms.order.keys import submission
 from dovetail.mechanisms.place.pods import suits
+from dovetail.model.cluster import Cluster
 from dovetail.model.grant import Spots
+from dovetail.model.job import Shape
 from dovetail.model.units import WHOLE
 from dovetail.model.view import JobView, Order, Plan, Policy, View
 from dovetail.policies.dorm.containers import (
@@ -63,13 +65,15 @@ class Dorm:
     def decide(self, view: View) -> Plan:
         plan = view.draft()
         if view.memory != _present(view):
-            apps = [job for job in _by_arrival(view) if _resizable(view, job)]
+            present = _by_arrival(view)
+            whole = _Whole(view.cluster)
+            apps = [job for job in present if _resizable(view, job, whole)]
             if apps:
                 self._divide(view, plan, apps)
-            for job in _by_arrival(view):
+            for job in present:
                 if job.spots is None and not plain_enough(job.shape):
                     plan.start(job)  # parts of devices, helpers, CPU only: on what is left
-                elif job.spots is None and not _whole_somewhere(view, job):
+                elif job.spots is None and not whole.somewhere(job):
                     spots = plan.room.anywhere(job.shape)
                     if spots is not None:
                         plan.start(job, spots)
@@ -135,13 +139,15 @@ class Dorm:
         limits = [bounds(job) for job in apps]
         most = np.array([top for _, top in limits])
         runs = sum(1 for job in apps if job.spots is not None)
+        fits = {
+            shape: [_fitting(view.cluster, shape, server, nodes) for server, nodes in groups.items()]
+            for shape in {job.shape for job in apps}
+        }
         return Partition(
             demand=demand,
             total=total,
             room=room.reshape(len(kept), 3),
-            fits=np.array(
-                [[_fitting(view, job, server, groups[server]) for server in groups] for job in apps]
-            ),
+            fits=np.array([fits[job.shape] for job in apps]),
             kind=np.array([kinds.index(server[0]) for server in groups]),
             least=np.array([least for least, _ in limits]),
             most=most,
@@ -162,39 +168,52 @@ def _present(view: View) -> tuple[tuple[str, ...], tuple[str, ...], tuple[int, .
     return tuple(sorted(view.running)), tuple(sorted(job.id for job in view.queue)), opened
 
 
-def _resizable(view: View, job: JobView) -> bool:
+def _resizable(view: View, job: JobView, whole: _Whole) -> bool:
     """Whether the program places the containers of a job; a job that must not be stopped stays in place."""
     if not plain_enough(job.shape):
         return False
     if job.spots is None:
-        return _whole_somewhere(view, job)
+        return whole.somewhere(job)
     kinds = {view.cluster.nodes[spot[0]].type.name for spot in job.spots}
     return (
         job.traits.preemptible and len(kinds) == 1 and all(view.room.is_open(spot[0]) for spot in job.spots)
     )
 
 
-def _whole_somewhere(view: View, job: JobView) -> bool:
-    """Whether one type of servers could hold the least containers of a job if they were empty."""
-    least = bounds(job)[0]
-    count: dict[str, int] = {}
-    for number, node in enumerate(view.cluster.nodes):
-        if suits(view.cluster, job.shape, number):
-            kind = node.type.name
-            count[kind] = count.get(kind, 0) + _alone(job, node.gpus, node.cpus, node.memory)
-    return max(count.values(), default=0) >= least
+class _Whole:
+    """Whether one type of servers could hold the least containers of a job if they were empty.
+
+    Worked out once for jobs of the same shape: many ask for the same.
+    """
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self._most: dict[Shape, int] = {}
+
+    def somewhere(self, job: JobView) -> bool:
+        most = self._most.get(job.shape)
+        if most is None:
+            most = self._most[job.shape] = self._of_one_type(job.shape)
+        return most >= bounds(job)[0]
+
+    def _of_one_type(self, shape: Shape) -> int:
+        count: dict[str, int] = {}
+        for number, node in enumerate(self._cluster.nodes):
+            if suits(self._cluster, shape, number):
+                kind = node.type.name
+                count[kind] = count.get(kind, 0) + _alone(shape, node.gpus, node.cpus, node.memory)
+        return max(count.values(), default=0)
 
 
-def _fitting(view: View, job: JobView, server: Server, nodes: Sequence[int]) -> int:
-    if not suits(view.cluster, job.shape, nodes[0]):
+def _fitting(cluster: Cluster, shape: Shape, server: Server, nodes: Sequence[int]) -> int:
+    if not suits(cluster, shape, nodes[0]):
         return 0
     gpus, cpus, memory = server[2:]
-    return len(nodes) * _alone(job, gpus, cpus, memory)
+    return len(nodes) * _alone(shape, gpus, cpus, memory)
 
 
-def _alone(job: JobView, gpus: int, cpus: int, memory: int) -> int:
-    """How many containers of a job one server holds; -1 is no bound."""
-    shape = job.shape
+def _alone(shape: Shape, gpus: int, cpus: int, memory: int) -> int:
+    """How many containers of this shape one server holds; -1 is no bound."""
     count = gpus // shape.each
     if shape.cpus and cpus >= 0:
         count = min(count, cpus // shape.cpus)
