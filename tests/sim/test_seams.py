@@ -297,6 +297,43 @@ def test_an_elastic_job_grows_and_shrinks_and_pays_for_it() -> None:
     assert result.times()["rigid"] == (at(22), at(32))
 
 
+@pytest.mark.parametrize(
+    ("costs", "shrinking", "growing"),
+    [
+        (Checkpoint(save=3 * SECOND, restore=4 * SECOND), 7, 7),  # nothing said: it is stopped and restarted
+        (Checkpoint(save=3 * SECOND, restore=4 * SECOND, resize=2 * SECOND), 2, 2),
+        (Checkpoint(save=3 * SECOND, restore=4 * SECOND, resize=2 * SECOND, shrink=0), 0, 2),
+        (Checkpoint(save=3 * SECOND, restore=4 * SECOND, shrink=1 * SECOND), 1, 7),
+        (Checkpoint(), 0, 0),
+    ],
+)
+def test_growing_and_shrinking_pause_a_job_for_what_it_says(
+    costs: Checkpoint, shrinking: int, growing: int
+) -> None:
+    """It has four GPUs for 20 s, two for 20 s, another batch size meanwhile, and then four again."""
+
+    def script(view: View) -> Plan:
+        plan = view.draft()
+        mine = view.running.get("j")
+        for waits in list(view.queue):
+            plan.start(waits, ((0, 0b1111, 1000, 0, 0),))
+        if mine is None:
+            pass
+        elif view.now == at(20):
+            plan.shift(mine, ((0, 0b0011, 1000, 0, 0),))
+        elif view.now == at(30):
+            plan.shift(mine, ((0, 0b0011, 1000, 0, 0),), Terms(batch=64))
+        elif view.now == at(40):
+            plan.shift(mine, ((0, 0b1111, 1000, 0, 0),))
+        plan.review_at = next((t for t in (at(20), at(30), at(40)) if t > view.now), None)
+        return plan
+
+    traits = Traits(least=1, most=4, profile=Profile(), checkpoint=costs)
+    result = watched(Scripted(script), FOUR, [job("j", gpus=4, seconds=100, traits=traits)])
+    done = 20 + (20 - shrinking) / 2
+    assert result.times()["j"][1] == at(40 + growing + 100 - done)
+
+
 def test_an_elastic_job_without_a_profile_is_slower_on_less() -> None:
     """Half the GPUs cannot do the whole work in the same time."""
 
@@ -312,7 +349,7 @@ def test_an_elastic_job_without_a_profile_is_slower_on_less() -> None:
 
 def test_a_resize_does_not_cut_a_restore_short() -> None:
     """The job starts again at 11 and restores until 41; after a resize at 12 it still computes from 41 on."""
-    traits = Traits(least=1, most=2, profile=Profile(), checkpoint=Checkpoint(restore=30 * SECOND))
+    traits = Traits(least=1, most=2, profile=Profile(), checkpoint=Checkpoint(restore=30 * SECOND, resize=0))
 
     def script(view: View) -> Plan:
         plan = view.draft()

@@ -15,7 +15,7 @@ from textwrap import fill
 from dovetail import __version__
 from dovetail.bench.compare import Column
 from dovetail.bench.tournament import BASELINE, CPU, FIGURES, SLACK, Shortfall, Tournament
-from dovetail.bench.workloads import COSTS, LOAD, SPLIT, WORKLOADS
+from dovetail.bench.workloads import COSTS, LOAD, RESIZE, SPLIT, WORKLOADS
 from dovetail.model.formats import count, figure, percent, unit_for
 from dovetail.model.units import SECOND
 from dovetail.policies.registry import POLICIES
@@ -156,7 +156,7 @@ def _terms() -> str:
         f"Every policy has its default options. The load is {LOAD}: the work of all jobs over what the "
         "cluster can do between the first and the last arrival. A declared duration is wrong by up to a "
         f"factor of two either way. A preemption takes {COSTS.save // SECOND} s to save and "
-        f"{COSTS.restore // SECOND} s to restore, a resize {COSTS.resize // SECOND} s. A gang on more nodes "
+        f"{COSTS.restore // SECOND} s to restore, a resize {RESIZE // SECOND} s. A gang on more nodes "
         f"than it needs is {SPLIT} times slower. The same jobs give the same figures, except CPU seconds: "
         "those are of the machine that made this page, simulation and decisions together."
     )

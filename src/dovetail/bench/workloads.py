@@ -29,7 +29,8 @@ LOAD = 0.9
 MEDIAN, SPREAD, LONGEST = 20 * 60, 1.2, 6 * 3_600  # of durations, in seconds
 SIZES = {1: 50, 2: 20, 4: 17, 8: 10, 16: 3}  # GPUs: jobs of 100
 TENANTS = ("north", "east", "south", "west")
-COSTS = Checkpoint(save=10 * SECOND, restore=50 * SECOND, resize=30 * SECOND)
+RESIZE = 30 * SECOND
+COSTS = Checkpoint(save=10 * SECOND, restore=50 * SECOND, resize=RESIZE)
 SPLIT = 1.25
 ONE_TYPE = "4x8"
 THREE_TYPES = "2x8:V100,2x8:P100,2x8:K80"

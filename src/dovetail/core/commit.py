@@ -154,7 +154,7 @@ def enact(state: State, draft: Draft, actions: list[Action]) -> dict[str, tuple[
             if not within(old, new):
                 stopping.hold(job.id, old)
             _regrant(state, job, saved)
-            state.issue_resize(job, actions)
+            state.issue_resize(job, old, actions)
         else:
             growing.append((job, saved, old))
     by_node = stopping.by_node()
@@ -164,7 +164,7 @@ def enact(state: State, draft: Draft, actions: list[Action]) -> dict[str, tuple[
             job.runs_on = old
             stopping.wait(job, blockers, GROWING)
         else:
-            state.issue_resize(job, actions)
+            state.issue_resize(job, old, actions)
     for job in starting:
         if blockers := stopping.blockers(job, by_node):
             stopping.wait(job, blockers, GRANTED)

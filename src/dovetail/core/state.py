@@ -244,14 +244,15 @@ class State:
         """All devices of a growing job are free: resize it."""
         job.settle(self.now)
         job.enter(RUNNING)
+        before = job.now_on
         job.awaiting = job.runs_on = None
-        self.issue_resize(job, actions)
+        self.issue_resize(job, before, actions)
         self.touch(job)
 
-    def issue_resize(self, job: ActiveJob, actions: list[Action]) -> None:
+    def issue_resize(self, job: ActiveJob, before: Spots, actions: list[Action]) -> None:
         """Issue the resize of a running job to the spots that it holds; it pauses for that."""
         assert job.spots is not None
-        job.live_at = max(job.live_at, self.now) + job.spec.traits.checkpoint.resize
+        job.live_at = max(job.live_at, self.now) + job.spec.traits.checkpoint.pause(before, job.spots)
         actions.append(Resize(job.id, job.epoch, job.spots, job.terms))
 
     def stop_growing(self, job: ActiveJob) -> None:

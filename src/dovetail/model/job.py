@@ -12,7 +12,7 @@ from functools import cached_property, lru_cache
 from typing import Any
 
 from dovetail.model.cluster import SLICES
-from dovetail.model.grant import Spots, same_place
+from dovetail.model.grant import Spots, devices_of, same_place
 from dovetail.model.units import WHOLE
 
 
@@ -137,13 +137,22 @@ class Checkpoint:
     on_stop: bool = True  # the job saves when it is told to stop, which takes `save`
     save: int = 0
     restore: int = 0
-    resize: int = 0  # a pause when the grant grows or shrinks
+    resize: int | None = None  # a pause when the grant grows; None: a restart, `save` and `restore`
+    shrink: int | None = None  # a pause when the grant shrinks; None: as when it grows
     suspend: int | None = None  # to suspend and to resume in place, together; None: as anywhere else
 
     @property
     def suspends(self) -> bool:
         """Whether a stopped job keeps its state on its nodes."""
         return self.suspend is not None and self.on_stop
+
+    def pause(self, before: Spots, after: Spots) -> int:
+        """The pause of a running job that gets other spots; none if only its shares or terms are others."""
+        if {spot[:2] for spot in before} == {spot[:2] for spot in after}:
+            return 0
+        if self.shrink is not None and devices_of(after) < devices_of(before):
+            return self.shrink
+        return self.save + self.restore if self.resize is None else self.resize
 
     def restart(self, suspended_on: Spots | None, spots: Spots) -> int:
         """The time that the next start takes on these spots."""

@@ -274,12 +274,12 @@ class World:
         run = self._jobs.get(action.job)
         if run is None or run.epoch != action.epoch or run.spots is None:
             return
+        pause = run.job.traits.checkpoint.pause(run.spots, action.spots)
         run.advance(now)
         self._let_go(now, run)
         self._vacate(now, run)
         run.spots, run.terms = action.spots, action.terms
         run.since, run.load = now, load_of(action.spots)
-        pause = run.job.traits.checkpoint.resize
         run.live_at = max(run.live_at, now) + pause
         self.lost += pause * run.load
         met = self._occupy(run)

@@ -28,7 +28,7 @@ from dovetail.traces.files import opened, replaced, stem
 from dovetail.traces.trace import Trace, assembled
 
 _TIMES = {
-    Checkpoint: ("every", "save", "restore", "resize", "suspend"),
+    Checkpoint: ("every", "save", "restore", "resize", "shrink", "suspend"),
     Job: ("arrived_at", "work", "estimate", "deadline", "fails_after"),
 }
 _CORES = {Shape: ("cpus",), Role: ("cpus",), Profile: ("cpus",)}
