@@ -252,7 +252,7 @@ class State:
     def issue_resize(self, job: ActiveJob, before: Spots, actions: list[Action]) -> None:
         """Issue the resize of a running job to the spots that it holds; it pauses for that."""
         assert job.spots is not None
-        job.live_at = max(job.live_at, self.now) + job.spec.traits.checkpoint.pause(before, job.spots)
+        job.live_at = max(job.live_at, self.now) + job.spec.pause(before, job.spots)
         actions.append(Resize(job.id, job.epoch, job.spots, job.terms))
 
     def stop_growing(self, job: ActiveJob) -> None:

@@ -241,3 +241,10 @@ class Job:
     group: str = ""  # the study, service or array it belongs to
     traits: Traits = PLAIN
     fails_after: int | None = None  # the work after which the simulated job fails
+
+    def pause(self, before: Spots, after: Spots) -> int:
+        """The pause for other spots; a gang that is not yet whole does not compute, and has none."""
+        least = self.shape.tasks if self.traits.least is None else self.traits.least
+        if devices_of(before) < least * self.shape.each:
+            return 0
+        return self.traits.checkpoint.pause(before, after)

@@ -274,7 +274,7 @@ class World:
         run = self._jobs.get(action.job)
         if run is None or run.epoch != action.epoch or run.spots is None:
             return
-        pause = run.job.traits.checkpoint.pause(run.spots, action.spots)
+        pause = run.job.pause(run.spots, action.spots)
         run.advance(now)
         self._let_go(now, run)
         self._vacate(now, run)

@@ -30,7 +30,7 @@ from dovetail.model.event import (
     Event,
 )
 from dovetail.model.grant import EMPTY, FULL, Spots, Terms, devices_of, load_of
-from dovetail.model.job import Checkpoint, Job
+from dovetail.model.job import Job
 from dovetail.model.profile_arithmetic import regime_at
 from dovetail.model.units import WHOLE
 from dovetail.model.view import Policy
@@ -337,7 +337,7 @@ class Audit:
             grown = load_of(action.spots) >= load_of(book.spots)
             book.held = action.spots if grown else book.spots
             book.shrinks = not grown
-            pause = _pause(book.job.traits.checkpoint, book.spots, action.spots)
+            pause = _pause(book.job, book.spots, action.spots)
             book.spots, book.terms = action.spots, action.terms
             book.live_at = max(book.live_at, now) + pause
         elif isinstance(action, Stop) and action.job in self.books:  # else it ended before the stop
@@ -394,10 +394,12 @@ def _restart(book: Book) -> int:
     return checkpoint.suspend if in_place else checkpoint.save + checkpoint.restore
 
 
-def _pause(checkpoint: Checkpoint, before: Spots, after: Spots) -> int:
+def _pause(job: Job, before: Spots, after: Spots) -> int:
     """What a resize costs: said again in other words than the model's, to check it."""
     had, has = _devices(before), _devices(after)
-    if had == has:
+    checkpoint, least = job.traits.checkpoint, job.traits.least
+    whole = len(had) >= job.shape.each * (job.shape.tasks if least is None else least)
+    if had == has or not whole:
         return 0
     restart = checkpoint.save + checkpoint.restore
     grows = restart if checkpoint.resize is None else checkpoint.resize
