@@ -234,7 +234,12 @@ class ActiveJob:
         self.held = held
         self.since = self.started_at = now
         self.rate = 1.0
-        self.live_at = now + self.traits.checkpoint.restart(self.suspended_on, spots) if self.epoch else now
+        if not self.epoch:
+            self.live_at = now
+        elif self.suspended_on is None:
+            self.live_at = now + self.traits.checkpoint.restore
+        else:
+            self.live_at = now + self.traits.checkpoint.restart(self.suspended_on, spots)
 
     def suspend(self, spots: Spots) -> None:
         """Keep its state on the nodes of these spots, from which it was stopped, if it can."""

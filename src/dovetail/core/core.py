@@ -122,7 +122,7 @@ class Core(State):
         except IllegalPhase as error:
             raise IllegalPhase(error.job, error.phase, self._last_events(error.job.id)) from None
         if arrivals is not None:
-            begun = self._start_in_order(arrivals)
+            begun = self._start_in_order(arrivals) if arrivals else []
             if not (arrivals or self.changed or self.arrived):
                 return self._undecided(events, actions)
             if not self.queue.size:
@@ -206,8 +206,6 @@ class Core(State):
         The others wait, and the policy is asked.
         """
         actions: list[Action] = []
-        if not arrivals:
-            return actions
         now, key, admit = self.now, self.order.key, self.admit
         fresh = []
         for event in arrivals:
@@ -244,7 +242,7 @@ class Core(State):
             plan, draft = self.policy.decide(self), self._draft
             if draft is None or plan is not draft or draft.review_at is not None or draft.more is not None:
                 draft = check(self, plan, draft)
-            due = timers(self, draft) if self.order.until is not None else None
+            due = timers(self, draft) if draft.touched and self.order.until is not None else None
         except BaseException as error:
             self.abandon()
             if not isinstance(error, Exception):  # an interrupt: what the events caused is reported next time

@@ -229,7 +229,7 @@ class State:
                 self.grow(job, actions)
             else:
                 self.start_granted(job, actions)
-            if self.order.until is not None:
+            if self._until is not None:
                 self.arm(job)
 
     def start_granted(self, job: ActiveJob, actions: list[Action]) -> None:

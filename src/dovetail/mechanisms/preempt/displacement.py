@@ -65,7 +65,14 @@ def preemptive(order: Order, *, strict: bool = False) -> Callable[[View, Placeme
                     limit = limit_of(job, view.now)
                     if not (indexed and consolidated and shape.plain):
                         displaced = _displaced_one_by_one(view, plan, order, job, find)
-                    elif refused is None or not _harder(shape, limit, *refused):
+                    # Preemption makes no room for a job that needs as much as one for which it made none, and
+                    # that may preempt no more; jobs started since only take room.
+                    elif (
+                        refused is None
+                        or shape.tasks < refused[0].tasks
+                        or shape.types != refused[0].types
+                        or refused[1] < limit
+                    ):
                         vacancy = departures.vacancy(shape, limit)
                         if vacancy is None:
                             refused = (shape, limit)
@@ -98,14 +105,6 @@ def preemptive(order: Order, *, strict: bool = False) -> Callable[[View, Placeme
         return plan
 
     return serve
-
-
-def _harder(shape: Shape, limit: Key, than: Shape, its: Key) -> bool:
-    """Whether a job needs as much as another of the same types, and may preempt no more than that one.
-
-    If preemption made no room for that one, it makes none for this; jobs started since only take room.
-    """
-    return shape.tasks >= than.tasks and shape.types == than.types and not its < limit
 
 
 def _line(
