@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 from dovetail.model.errors import DovetailError
 from dovetail.model.event import Event, Kind
 from dovetail.model.grant import FULL, Spots, Terms, load_of
-from dovetail.model.job import Job, Traits
+from dovetail.model.job import Job
 from dovetail.model.units import WHOLE
 
 if TYPE_CHECKING:
@@ -147,22 +147,24 @@ class ActiveJob:
         "tenant",
         "terms",
         "timer",
+        "traits",
         "waiting_since",
     )
 
-    def __init__(self, spec: Job, seq: int, need: int) -> None:
+    def __init__(self, spec: Job, seq: int, need: int, epoch: int = 0) -> None:
         self.spec = spec
         self.id = spec.id
         self.seq = seq
         self.need = need  # it fits only where the room has this level (Room.level)
         self.shape = shape = spec.shape
+        self.traits = spec.traits
         self.gpus = shape.gpus
         self.arrived_at = spec.arrived_at
         self.estimate = spec.estimate
         self.tenant = spec.tenant
         self.priority = spec.priority
         self.promise: int | None = None
-        self.epoch = 0
+        self.epoch = epoch  # of its last start; 0, unless the job was here before
         self.stops = 0
         self.fails = 0
         self.suspended_on: Spots | None = None  # where its state is in host memory (Checkpoint.suspend)
@@ -232,13 +234,16 @@ class ActiveJob:
         self.held = held
         self.since = self.started_at = now
         self.rate = 1.0
-        self.live_at = (
-            now + self.spec.traits.checkpoint.restart(self.suspended_on, spots) if self.epoch else now
-        )
+        if not self.epoch:
+            self.live_at = now
+        elif self.suspended_on is None:
+            self.live_at = now + self.traits.checkpoint.restore
+        else:
+            self.live_at = now + self.traits.checkpoint.restart(self.suspended_on, spots)
 
     def suspend(self, spots: Spots) -> None:
         """Keep its state on the nodes of these spots, from which it was stopped, if it can."""
-        if self.spec.traits.checkpoint.suspends:
+        if self.traits.checkpoint.suspends:
             self.suspended_on = spots
 
     def settle(self, now: int) -> None:
@@ -324,7 +329,3 @@ class ActiveJob:
     @property
     def deadline(self) -> int | None:
         return self.spec.deadline
-
-    @property
-    def traits(self) -> Traits:
-        return self.spec.traits

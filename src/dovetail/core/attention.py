@@ -129,10 +129,10 @@ class Attention:
         return time + -time % quantum
 
     def set_alarm(self) -> None:
-        state = self._state
+        state, quantum = self._state, self.quantum
         at = state.timers.first()
-        if at is not None:
-            at = self.wake(at)
+        if at is not None and quantum is not None and not state.stopping.held:
+            at += -at % quantum  # `wake`, inlined
         review, due = self.review_at, self.round_due
         if review is not None and (at is None or review < at):
             at = review

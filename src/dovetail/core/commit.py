@@ -23,7 +23,7 @@ from dovetail.core.active import (
     Saved,
 )
 from dovetail.core.draft import Draft, More
-from dovetail.core.state import State, check_timer
+from dovetail.core.state import State, timer_past
 from dovetail.model.action import Action, SetPower, Stop
 from dovetail.model.errors import PlanError
 from dovetail.model.grant import Spots, resizes, within
@@ -87,21 +87,22 @@ def timers(state: State, draft: Draft) -> list[tuple[ActiveJob, int | None]]:
         elif not isinstance(saved, int) and saved[SPOTS] == job.spots and saved[TERMS] == job.terms:
             continue  # stopped and started again where it was
         at = until(job, now)
-        if at is not None:
-            check_timer(job, at, now)
+        if at is not None and at <= now:
+            raise timer_past(job, at, now)
         found.append((job, at))
     return found
 
 
 def arm(state: State, found: list[tuple[ActiveJob, int | None]]) -> None:
     """Set the timers of a plan that was enacted; a job that is only granted is armed when it starts."""
+    set_timer = state.timers.set
     for job, at in found:
         if job.phase is GRANTED:
             continue
         if at is None:
             job.timer = None
         else:
-            state.timers.set(job, at)
+            set_timer(job, at)
 
 
 def enact(state: State, draft: Draft, actions: list[Action]) -> dict[str, tuple[str, ...]]:
@@ -111,7 +112,7 @@ def enact(state: State, draft: Draft, actions: list[Action]) -> dict[str, tuple[
     plan stopped it for, or else those that wait for what it held.
     """
     stopping = state.stopping
-    stopped: dict[str, list[ActiveJob]] = {}
+    stopped: dict[str, tuple[str, ...]] = {}
     starting: list[ActiveJob] = []
     growing: list[tuple[ActiveJob, Saved, Spots]] = []
     for job, saved in draft.touched.items():
@@ -122,7 +123,7 @@ def enact(state: State, draft: Draft, actions: list[Action]) -> dict[str, tuple[
             else:
                 job.waiting_since = saved
             continue
-        old = cast("Spots", saved[SPOTS])
+        old: Spots = saved[SPOTS]
         if old == new and saved[TERMS] == job.terms:
             number = job.start_number
             job.restore(saved)  # stopped and started again where it was: nothing happened
@@ -137,12 +138,12 @@ def enact(state: State, draft: Draft, actions: list[Action]) -> dict[str, tuple[
                 starting.append(job)
             continue
         if saved[PHASE] is GROWING:
-            old = cast("Spots", saved[RUNS_ON])
+            old = saved[RUNS_ON]
         if new is None or not resizes(old, new):
             job.stops += 1
             job.suspend(old)
             stopping.hold(job.id, old)
-            stopped[job.id] = []
+            stopped[job.id] = ()
             actions.append(Stop(job.id, job.epoch, "preempted" if new is None else "moved"))
             if new is not None:
                 job.runs_on = None
@@ -168,17 +169,17 @@ def enact(state: State, draft: Draft, actions: list[Action]) -> dict[str, tuple[
     for job in starting:
         if blockers := stopping.blockers(job, by_node):
             stopping.wait(job, blockers, GRANTED)
-            for name in blockers & stopped.keys():
-                if name != job.id:
-                    stopped[name].append(job)
+            for name in blockers:
+                if name in stopped and name != job.id:
+                    stopped[name] += (job.id,)
         else:
             state.start_granted(job, actions)
     if draft.stopped_for:
         begun = set(starting)
         for job, other in draft.stopped_for.items():
             if job.id in stopped and other in begun:
-                stopped[job.id] = [other]
-    return {name: tuple(job.id for job in jobs) for name, jobs in stopped.items()}
+                stopped[job.id] = (other.id,)
+    return stopped
 
 
 def _regrant(state: State, job: ActiveJob, saved: Saved) -> None:

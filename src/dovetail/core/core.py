@@ -31,6 +31,7 @@ from dovetail.model.cluster import Cluster
 from dovetail.model.errors import PolicyError
 from dovetail.model.estimate import DECLARED, Estimate, Estimator, speed_of
 from dovetail.model.event import FINISHED, SUBMITTED, Event
+from dovetail.model.grant import load_of
 from dovetail.model.view import JobView, Policy
 
 if TYPE_CHECKING:
@@ -112,7 +113,8 @@ class Core(State):
         actions: list[Action] = []
         if self.unreported:
             actions, self.unreported = self.unreported, actions
-        self._recent.extend(events)
+        if events:
+            self._recent.extend(events)
         try:
             arrivals = (
                 self._apply(events, actions) if events or attention.clocked or attention.quantum else None
@@ -120,7 +122,7 @@ class Core(State):
         except IllegalPhase as error:
             raise IllegalPhase(error.job, error.phase, self._last_events(error.job.id)) from None
         if arrivals is not None:
-            begun = self._start_in_order(arrivals)
+            begun = self._start_in_order(arrivals) if arrivals else []
             if not (arrivals or self.changed or self.arrived):
                 return self._undecided(events, actions)
             if not self.queue.size:
@@ -139,19 +141,24 @@ class Core(State):
 
     def start_arrival(self, event: Event) -> Step:
         """Start a job that fits as it arrives, by the policy's standing order."""
-        spots = self.room.grab(event[4].shape)
+        now, spec = event[0], event[4]
+        shape = spec.shape
+        spots = self.room.grab(shape)
         if spots is None:  # the nodes with room have GPU types that the job does not accept
-            submitted(self, event[4], event[3])
-            return self.handle(event[0], [])
-        job = self.admit(event[4], event[3])
+            submitted(self, spec, event[3])
+            return self.handle(now, [])
+        job = self.admit(spec, event[3])
         actions: list[Action] = []
-        self.begin_on(job, spots, actions)
+        # `begin_on`, inlined: most jobs of a replay start here. None has a timer: `hear` sees to that.
+        job.begin(now, spots, job.terms, shape.load if shape.plain else load_of(spots))
+        self.enter(job)
+        self.issue_start(job, actions)
         self.displaced = NONE_DISPLACED
-        self.number += 1
+        self.number = number = self.number + 1
         self.decisions += 1
         if len(self.departures.moved) > MOST_MOVED:
             self.departures.settle()
-        return _new_tuple(Step, (self.number, event[0], [event], True, actions, ""))
+        return _new_tuple(Step, (number, now, [event], True, actions, ""))
 
     # -- events
 
@@ -198,23 +205,25 @@ class Core(State):
 
         The others wait, and the policy is asked.
         """
-        now, key, actions = self.now, self.order.key, list[Action]()
+        actions: list[Action] = []
+        now, key, admit = self.now, self.order.key, self.admit
         fresh = []
         for event in arrivals:
-            job = self.admit(event[4], event[3])
+            job = admit(event[4], event[3])
             fresh.append((key(job, now), job.seq, job))
         if len(fresh) > 1:
             fresh.sort()
         head = self.queue.head()
         first = None if head is None else head.filed
+        grab, begin_on, arrived = self.room.grab, self.begin_on, self.arrived
         for place, entry in enumerate(fresh):
             job = entry[2]
-            if (first is not None and first < entry) or (spots := self.room.grab(job.shape)) is None:
+            if (first is not None and first < entry) or (spots := grab(job.shape)) is None:
                 for _, _, job in fresh[place:]:
                     self.enqueue(job)
                 break
-            self.begin_on(job, spots, actions)
-            self.arrived.append(job)  # if the policy is asked, this job is new to it as well
+            begin_on(job, spots, actions)
+            arrived.append(job)  # if the policy is asked, this job is new to it as well
         return actions
 
     # -- decisions
@@ -233,7 +242,7 @@ class Core(State):
             plan, draft = self.policy.decide(self), self._draft
             if draft is None or plan is not draft or draft.review_at is not None or draft.more is not None:
                 draft = check(self, plan, draft)
-            due = timers(self, draft) if self.order.until is not None else None
+            due = timers(self, draft) if draft.touched and self.order.until is not None else None
         except BaseException as error:
             self.abandon()
             if not isinstance(error, Exception):  # an interrupt: what the events caused is reported next time

@@ -69,6 +69,7 @@ class _Ladder:
 
     def top(self) -> tuple[Key, int] | None:
         """The soonest node; entries that are no longer valid are dropped on the way."""
+        self.asked = True
         heap, valid = self.heap, self.valid
         while heap:
             key, node = top = heap[0]
@@ -174,6 +175,8 @@ class Departures:
         """
         if self.moved:
             self.settle()
+        if self._touched:
+            self._refresh_touched()
         best: Vacancy | None = None
         for kind, cuts in self._cuts.get(shape) or self._dealt(shape):
             found = self._on_one(kind, cuts[0], below) if len(cuts) == 1 else self._on_many(kind, cuts, below)
@@ -213,7 +216,8 @@ class Departures:
         free = self._room.having(kind, want)
         if free:
             return Vacancy(self, None, (((free & -free).bit_length() - 1, want),))
-        top = self._refreshed(kind, want).top()
+        ladder = self._ladders[kind].get(want) or self._new_ladder(kind, want)
+        top = ladder.top()
         if top is None or (below is not None and not top[0] < below):
             return None
         return Vacancy(self, top[0], ((top[1], want),))
@@ -230,7 +234,7 @@ class Departures:
                     free = self._room.having(kind, want)
                     for node in chosen:
                         free &= ~(1 << node)
-                    ladder = self._refreshed(kind, want)
+                    ladder = self._ladders[kind].get(want) or self._new_ladder(kind, want)
                 if free:
                     chosen[(free & -free).bit_length() - 1] = want
                     free &= free - 1
@@ -268,19 +272,15 @@ class Departures:
                 needed.append(job)
         return tuple(reversed(needed))
 
-    def _refreshed(self, kind: int, want: int) -> _Ladder:
-        """The ladder for `want` devices, brought up to date for the nodes that were touched."""
-        if self._touched:
-            self._refresh_touched()
-        ladder = self._ladders[kind].get(want)
-        if ladder is None:
-            ladder = self._ladders[kind][want] = _Ladder(want, len(self._at))
-            self._update(kind, [(want, ladder.valid, ladder.heap)], range(len(self._at)))
-            self._sort_rungs()
-        ladder.asked = True
+    def _new_ladder(self, kind: int, want: int) -> _Ladder:
+        """A ladder for `want` devices, as the nodes are now."""
+        ladder = self._ladders[kind][want] = _Ladder(want, len(self._at))
+        self._update(kind, [(want, ladder.valid, ladder.heap)], range(len(self._at)))
+        self._sort_rungs()
         return ladder
 
     def _refresh_touched(self) -> None:
+        """Bring the ladders up to date for the nodes that were touched."""
         touched = self._touched
         self._looked += len(touched)
         if self._looked > 8 * len(self._at):

@@ -131,10 +131,12 @@ class Draft:
         if mine.spots is None or core.running.get(mine.id) is not mine:
             raise PlanError(f"job {job.id} cannot be stopped: it is not running")
         if by is not None:
-            if core.jobs.get(getattr(by, "id", "")) is not by:
+            other = core.jobs.get(getattr(by, "id", ""))
+            if other is None or other is not by:
                 raise PlanError(f"job {job.id} cannot make way for {by!r}: that is not an active job")
-            self.stopped_for = self.stopped_for or {}
-            self.stopped_for[mine] = cast("ActiveJob", by)
+            if self.stopped_for is None:
+                self.stopped_for = {}
+            self.stopped_for[mine] = other
         elif self.stopped_for is not None:
             self.stopped_for.pop(mine, None)  # stopped once before, for a job that then did not start
         if mine not in self.touched:

@@ -113,7 +113,7 @@ def _stopped(state: State, event: Event, actions: list[Action]) -> None:
     _, _, job_id, epoch, kept = event
     job = state.jobs.get(job_id)
     if job is not None and job.epoch == epoch:
-        if job.started:  # the core did not ask for it: the devices were taken from outside
+        if job.phase is RUNNING or job.phase is GROWING:  # the core did not ask: devices taken from outside
             state.vacate(job)
             job.awaiting = None
             job.stops += 1

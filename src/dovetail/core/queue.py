@@ -207,7 +207,14 @@ class Queue:
         """The shapes of the waiting jobs."""
         if self._one is not None:
             self._split()
-        return tuple(shape for shape in tuple(self._lanes) if self.groups(shape))
+        whole = True
+        for _, _, heap, _ in self._flat:
+            if not heap or heap[0][2].filed is not heap[0]:
+                self._drop_stale(heap)
+                whole = whole and bool(heap)
+        if not whole:
+            self._tidy()
+        return tuple(self._lanes)
 
     def groups(self, shape: Shape) -> Mapping[Hashable, Heap]:
         """The heaps of a shape by group. The first entry of each is valid; others may be stale."""
@@ -293,13 +300,15 @@ class Queue:
         if self._one is not None:
             self._split()
         for new in joined:
-            lane = self._lane(new[2])
-            heap = self._lanes.get(lane[0], {}).get(lane[1], [])
+            shape, group = self._lane(new[2])
+            heap = self._lanes.get(shape, {}).get(group, [])
             self._drop_stale(heap)
             if not heap or heap[0] is not new:
                 continue
             same = (
-                at for at, head in enumerate(heads) if head[2].filed is head and self._lane(head[2]) == lane
+                at
+                for at, head in enumerate(heads)
+                if head[2].shape is shape and head[2].filed is head and self._lane(head[2])[1] == group
             )
             at = next(same, len(heads))
             if at >= place:  # else a job of this lane was not started, which ends the walk over it
@@ -327,8 +336,10 @@ class Queue:
 
     def _behind(self, job: ActiveJob) -> Entry | None:
         """The job that is now the first of this job's heap; None if there is none, or if it is this job."""
-        shape, group = self._lane(job)
-        heap = self._lanes.get(shape, {}).get(group, [])
+        lane = self._lanes.get(job.shape)
+        heap = None if lane is None else lane.get(None if self._group is None else self._group(job))
+        if not heap:
+            return None
         self._drop_stale(heap)
         return heap[0] if heap and heap[0][2] is not job else None
 

@@ -34,6 +34,7 @@ class State:
         "_ancestors",
         "_limits",
         "_tree",
+        "_until",
         "_yields",
         "alarm",
         "arrived",
@@ -90,6 +91,7 @@ class State:
         self.timers = Timers(quantum or MINUTE)
         self.seq = 0  # of the next submission
         self.starts = 0  # how often a job began to hold devices
+        self._until = order.until
         self._yields = None if order.drifts else order.yields
         self.spares = order.limit is not None  # the policy preempts: spare jobs that are not preemptible
         self.needs: dict[Shape, int] = {}  # by shape, once seen: the least Room.level at which it may fit
@@ -109,9 +111,9 @@ class State:
         need = self.needs.get(spec.shape)
         if need is None:
             need = self.need(spec)
-        self.jobs[spec.id] = job = ActiveJob(spec, self.seq, need)
-        self.seq += 1
-        job.epoch = epoch  # 0, unless the job was here before
+        seq = self.seq
+        self.jobs[spec.id] = job = ActiveJob(spec, seq, need, epoch)
+        self.seq = seq + 1
         return job
 
     def need(self, spec: Job) -> int:
@@ -155,8 +157,7 @@ class State:
     def enter(self, job: ActiveJob) -> None:
         """Count what a job holds from now on."""
         self.running[job.id] = job
-        self.starts += 1
-        job.start_number = self.starts
+        self.starts = job.start_number = self.starts + 1
         held = job.held
         tenant = job.tenant
         if self._tree:
@@ -207,7 +208,7 @@ class State:
         job.begin(self.now, spots, job.terms, shape.load if shape.plain else load_of(spots))
         self.enter(job)
         self.issue_start(job, actions)
-        if self.order.until is not None:
+        if self._until is not None:
             self.arm(job)
 
     def issue_start(self, job: ActiveJob, actions: list[Action]) -> None:
@@ -228,7 +229,7 @@ class State:
                 self.grow(job, actions)
             else:
                 self.start_granted(job, actions)
-            if self.order.until is not None:
+            if self._until is not None:
                 self.arm(job)
 
     def start_granted(self, job: ActiveJob, actions: list[Action]) -> None:
@@ -293,12 +294,14 @@ class State:
 
     def arm(self, job: ActiveJob) -> None:
         """Set the time at which a job's place changes by itself."""
-        assert self.order.until is not None
-        at = self.order.until(job, self.now)
+        assert self._until is not None
+        now = self.now
+        at = self._until(job, now)
         if at is None:
             job.timer = None
             return
-        check_timer(job, at, self.now)
+        if at <= now:
+            raise timer_past(job, at, now)
         self.timers.set(job, at)
 
     # -- the departure index
@@ -306,15 +309,14 @@ class State:
     def _departure_key(self, job: ActiveJob) -> Key | None:
         """The key of a running job in the departure index; None for a job that is never preempted."""
         assert self._yields is not None
-        if self.spares and not job.spec.traits.preemptible:
+        if self.spares and not job.traits.preemptible:
             return None
         return self._yields(job, self.now)
 
 
-def check_timer(job: ActiveJob, at: int, now: int) -> None:
+def timer_past(job: ActiveJob, at: int, now: int) -> PlanError:
     """An order may change only in the future: an alarm at `now` would ring for ever."""
-    if at <= now:
-        raise PlanError(f"the order of job {job.id} would change at {at}, which is not after now, {now}")
+    return PlanError(f"the order of job {job.id} would change at {at}, which is not after now, {now}")
 
 
 def _tenant(job: JobView) -> str:

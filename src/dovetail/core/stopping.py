@@ -32,8 +32,8 @@ class Stopping:
 
     def hold(self, job_id: str, spots: Spots) -> None:
         """A job was told to give up these spots. What it has not released yet after a shrink stays held."""
-        earlier = self.held.get(job_id, ())
-        self.held[job_id] = earlier if within(spots, earlier) else earlier + spots
+        earlier = self.held.get(job_id)
+        self.held[job_id] = spots if not earlier else earlier if within(spots, earlier) else earlier + spots
 
     def holds_on(self, node: int) -> bool:
         """Whether a stopping job still holds something of a node."""

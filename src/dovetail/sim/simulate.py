@@ -32,7 +32,7 @@ def simulate(
 
 def _steps(core: Core, world: World, jobs: Iterable[Job], until: int | None) -> Iterator[Step]:
     heap, holds, submit, handle = world.heap, world.holds, world.submit, core.handle
-    start, perform = world.start, world.perform
+    start, perform, wake = world.start, world.perform, core.attention.wake
     rounds = core.policy.quantum is not None
     last, again = -1, 0
     arrivals = iter(jobs)
@@ -42,7 +42,7 @@ def _steps(core: Core, world: World, jobs: Iterable[Job], until: int | None) -> 
         time = heap[0][0] if heap else FOREVER
         now = arrives if arrives < time else time
         if rounds and now != FOREVER:
-            now = core.wake(now)
+            now = wake(now)
         alarm = core.alarm
         if alarm is not None and alarm < now:
             now = alarm

@@ -226,7 +226,8 @@ class World:
             self.outcomes.start[run.row] = now
             run.fails = run.saved = 0
         else:
-            pause = job.traits.checkpoint.restart(run.suspended_on, spots)
+            checkpoint, where = job.traits.checkpoint, run.suspended_on
+            pause = checkpoint.restore if where is None else checkpoint.restart(where, spots)
             run.live_at = now + pause
             self.lost += pause * load
         if self._uniform and run.simple and load == shape.load:
@@ -255,9 +256,10 @@ class World:
             run.advance(now)
         checkpoint = run.job.traits.checkpoint
         load = run.load
-        run.suspended_on = run.spots if checkpoint.suspends and not died else None
+        suspends = checkpoint.suspends and not died
+        run.suspended_on = run.spots if suspends else None
         if checkpoint.on_stop and not died:
-            kept, takes = run.done, 0 if checkpoint.suspends else checkpoint.save
+            kept, takes = run.done, 0 if suspends else checkpoint.save
         else:
             every = checkpoint.every
             kept, takes = max(run.saved, run.done - run.done % every if every else 0), 0

@@ -92,8 +92,11 @@ def _picked(state: RoundState, view: View, among: Candidates, length: int, idle:
     due = _due(share, owed, line, len(jobs), length)
     want = owed + share * length
     row, way = np.nonzero((want > LITTLE * length) & (idle | (share > 0.0)))
-    seq = np.array([job.seq for job, _ in line])
-    order = np.lexsort((way, seq[row], -want[row, way], due[row]))
+    keys = [-want[row, way], due[row]]
+    if len(line) > len(jobs):  # a pair with its later job; jobs are in this order as they are
+        seq = np.array([job.seq for job, _ in line])
+        keys = [way, seq[row], *keys]
+    order = np.lexsort(keys)
     filled, usable = _Filled(view, among, length), (among.worth > 0.0).tolist()
     late = (due <= 0.0).tolist()
     for i, k in zip(row[order].tolist(), way[order].tolist(), strict=True):
@@ -105,7 +108,7 @@ def _picked(state: RoundState, view: View, among: Candidates, length: int, idle:
     _leave_in_place(filled, view, among, ways)
     if idle and not filled.full:
         places = [ways.index(name) for name in among.ways]
-        for i in np.lexsort((seq[: len(jobs)], due[: len(jobs)])).tolist():
+        for i in due[: len(jobs)].argsort(kind="stable").tolist():
             if filled.full:
                 break
             if jobs[i].id not in filled.chosen:
@@ -117,7 +120,8 @@ def _due(
     share: Matrix, owed: Matrix, line: Sequence[tuple[JobView, JobView | None]], jobs: int, length: int
 ) -> Vector:
     """When the next round of each runner is due, in microseconds from now; of a pair, that of either job."""
-    total = np.stack([share.sum(axis=1), np.where((share > 0.0) | (owed > 0.0), owed, 0.0).sum(axis=1)])
+    counts = np.where((share > 0.0) | (owed > 0.0), owed, 0.0)
+    total = np.add.reduce(np.stack([share, counts]), axis=2)
     if len(line) > jobs:
         at = {job.id: i for i, (job, _) in enumerate(line[:jobs])}
         first = np.array([at[other.id] for _, other in line if other is not None])

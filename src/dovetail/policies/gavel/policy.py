@@ -239,19 +239,19 @@ class Gavel:
         held = load_by_type(view.cluster, view.room)
         table = self.tables.table(seen, held, placement=self.placement)
         rounds = with_ways(rule.counted(state.rounds, view, table.jobs, self.length), table.ways)
-        state = self._with_shares(view, replace(state, rounds=rounds), table, held)
+        state, rounds = self._with_shares(view, state, rounds, table, held)
         among = Candidates(
             table.jobs,
             self._worth(view, table),
-            self._ways_in_order(view, state.rounds.number, table),
+            self._ways_in_order(view, rounds.number, table),
             held,
         )
-        picks = rule.picked(state.rounds, view, among, self.length, self._lends)
+        picks = rule.picked(rounds, view, among, self.length, self._lends)
         plan = plan_round(view, picks, regroup=self.carry_over)
         start_cpu_jobs(view, plan)
         start_on_mixed_types(plan, table.on_no_type)
-        rounds = round_begun(state.rounds, view, picks, self._length(view, picks, table))
-        plan.memory = replace(state, rounds=rounds)
+        rounds = round_begun(rounds, view, picks, self._length(view, picks, table))
+        plan.memory = GavelState(rounds, state.measured, state.isolated, state.given)
         plan.review_at = rounds.ends_at if table.jobs else None
         return plan
 
@@ -266,15 +266,14 @@ class Gavel:
         return self.objective not in ("fifo", "sjf") and not (self.objective == "cost" and self.carry_over)
 
     def _with_shares(
-        self, view: View, state: GavelState, table: SpeedTable, held: Mapping[str, int]
-    ) -> GavelState:
+        self, view: View, state: GavelState, rounds: RoundState, table: SpeedTable, held: Mapping[str, int]
+    ) -> tuple[GavelState, RoundState]:
         """With new shares, if jobs, nodes or measured speeds changed and the last shares are old enough."""
-        rounds = state.rounds
         basis = table.basis.union(self._rounded(table)) if self.measured else table.basis
         set_at = rounds.shares_set_at
         waited = not set_at or not view.running or view.now - set_at >= self.reset
         if not table.jobs or basis == rounds.basis or not waited:
-            return state
+            return state, rounds
         shares: Mapping[Runner, Row]
         if self.fifo_compat and not self.packed:
             state = replace(state, given=given_types(view, state.given, table))
@@ -282,10 +281,10 @@ class Gavel:
                 id: tuple([float(way == kind) for way in table.ways]) for _, id, kind in state.given.kinds
             }
         else:
-            shares, isolated = self._shares(view, state, table, held)
-            state = replace(state, isolated=isolated)
+            shares, isolated = self._shares(view, state, rounds, table, held)
+            state = replace(state, isolated=isolated) if isolated or state.isolated else state
         rule = CARRIED_OVER if self.carry_over else FORGETFUL
-        return replace(state, rounds=rule.with_new_shares(rounds, view, shares, basis))
+        return state, rule.with_new_shares(rounds, view, shares, basis)
 
     def _rounded(self, table: SpeedTable) -> list[tuple[str, int]]:
         """Measured speeds in steps of a tenth: a smaller change is no reason to set new shares."""
@@ -316,7 +315,7 @@ class Gavel:
     # -- objectives
 
     def _shares(
-        self, view: View, state: GavelState, table: SpeedTable, held: Mapping[str, int]
+        self, view: View, state: GavelState, rounds: RoundState, table: SpeedTable, held: Mapping[str, int]
     ) -> tuple[Mapping[Runner, Row], Mapping[str, Isolated]]:
         """The shares, and the progress of each job on a private share of the cluster."""
         jobs, speed, paces = table.jobs, table.speed, table.pace
@@ -344,7 +343,7 @@ class Gavel:
             found, isolated = self._packed(view, state, problem, pairs, jobs, work)
             x, y = found.x, found.y
         else:
-            x, isolated = self._alone(view, state, table, problem, jobs, work)
+            x, isolated = self._alone(view, state, rounds, table, problem, jobs, work)
             y = np.empty(0)
         shares: dict[Runner, Row] = {
             job.id: tuple(row) for job, row in zip(jobs, np.maximum(x, 0.0).tolist(), strict=True)
@@ -360,6 +359,7 @@ class Gavel:
         self,
         view: View,
         state: GavelState,
+        rounds: RoundState,
         table: SpeedTable,
         shares: Shares,
         jobs: Sequence[JobView],
@@ -384,7 +384,7 @@ class Gavel:
             x = objectives.equal_parts(shares)
         elif self.objective == "allox":
             none = (0.0,) * len(table.ways)
-            before = np.array([state.rounds.shares.get(job.id, none) for job in jobs])
+            before = np.array([rounds.shares.get(job.id, none) for job in jobs])
             x = objectives.in_machine_queues(shares, work, before)
         else:
             x = objectives.in_order(shares, self._order_of(shares, jobs, work))
