@@ -18,7 +18,7 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
-from dovetail.core.active import IllegalPhase
+from dovetail.core.active import ActiveJob, IllegalPhase
 from dovetail.core.attention import NONE, PAST_WAITING
 from dovetail.core.commit import arm, check, enact, enact_more, timers
 from dovetail.core.departures import MOST_MOVED
@@ -147,9 +147,12 @@ class Core(State):
         if spots is None:  # the nodes with room have GPU types that the job does not accept
             submitted(self, spec, event[3])
             return self.handle(now, [])
-        job = self.admit(spec, event[3])
+        # `admit` and `begin_on`, inlined: most jobs of a replay start here. `hear` has seen to it that the
+        # need of the shape is known, and that no job has a timer.
+        seq = self.seq
+        self.jobs[spec.id] = job = ActiveJob(spec, seq, self.needs[shape], event[3])
+        self.seq = seq + 1
         actions: list[Action] = []
-        # `begin_on`, inlined: most jobs of a replay start here. None has a timer: `hear` sees to that.
         job.begin(now, spots, job.terms, shape.load if shape.plain else load_of(spots))
         self.enter(job)
         self.issue_start(job, actions)
