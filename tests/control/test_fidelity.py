@@ -209,11 +209,11 @@ def test_a_signal_ends_the_command_and_removes_its_folders(tmp_path: Path, numbe
     finally:
         process.kill()
         process.wait()
+    assert list(made.glob("dovetail-fidelity-*")) == []
+    assert (process.returncode, said) == (128 + number, "")
     assert re.search(r"^note: 4 jobs live under 2 policies at once: this takes about \d+ min", told, re.M), (
         told
     )
-    assert (process.returncode, said) == (128 + number, "")
-    assert list(made.glob("dovetail-fidelity-*")) == []
 
 
 @pytest.mark.slow(10)
