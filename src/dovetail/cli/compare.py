@@ -229,14 +229,11 @@ def _unit(found: Comparison, column: Column) -> tuple[float, str]:
 
 
 def _marked(found: Comparison, column: Column, size: float) -> list[str]:
-    """The cells of a column. What is printed the same is marked the same: digits not shown do not count."""
+    """The cells of a column, with their marks."""
     cells = {label: _cell(found, label, column, size) for label in found.labels}
-    marks = {cells[label]: "~" for label in found.level(column)}
-    marks |= {cells[label]: "*" for label in found.best(column)}
-    differ = len(set(cells.values())) > 1
+    marks = found.marks(column, cells)
     return [
-        cell + (marks.get(cell, " ") if differ and found.whole(label) else " ")
-        for label, cell in cells.items()
+        cell + {"best": "*", "level": "~"}.get(marks.get(label, ""), " ") for label, cell in cells.items()
     ]
 
 
