@@ -85,9 +85,7 @@ def remedies(trial: Trial, case: Case, budget: float = BUDGET) -> list[Remedy]:
     for sort in (_release, _smaller, _shorter, _raise_priority, _resume, _raise_quota, _cancel):
         for remedy in sort(trial, case):
             if remedy is not None:
-                found.append(
-                    replace(remedy, text=remedy.text + _costs(trial.core, remedy.preempts, case.sees))
-                )
+                found.append(_with_costs(remedy, trial.core, case.sees))
                 break
             if time.thread_time() > until:
                 return found
@@ -179,7 +177,9 @@ def resume_for(trial: Trial, job: Job) -> Remedy | None:
     """The nodes that a job which is not submitted yet needs to start at once; None if it needs none."""
     if trial.outcome(job.id, [submitted(job)]).starts:
         return None
-    return next((remedy for remedy in _reopened(trial, job, [submitted(job)]) if remedy is not None), None)
+    tried = _reopened(trial, job, [submitted(job)])
+    found = next((remedy for remedy in tried if remedy is not None), None)
+    return None if found is None else _with_costs(found, trial.core, lambda tenant: tenant == job.tenant)
 
 
 def _reopened(trial: Trial, job: Job, then: Sequence[Change]) -> Tried:
@@ -227,6 +227,10 @@ def _if(tried: Outcome, *, text: str, **values: Any) -> Remedy | None:
     if not tried.starts:
         return None
     return Remedy(text=text, preempts=tried.stopped, **values)
+
+
+def _with_costs(remedy: Remedy, core: Core, sees: Callable[[str], bool]) -> Remedy:
+    return replace(remedy, text=remedy.text + _costs(core, remedy.preempts, sees))
 
 
 def _costs(core: Core, stopped: Sequence[str], sees: Callable[[str], bool]) -> str:
