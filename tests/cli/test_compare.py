@@ -27,6 +27,19 @@ def test_the_best_of_each_column_is_marked(dove: Dove) -> None:
     assert "2.25*" in rows["fifo discipline=skip"]
 
 
+def test_what_is_printed_the_same_is_marked_the_same(dove: Dove, folder: Path) -> None:
+    """The completions of fifo and sjf differ by one second in days; those of the last policy by far more."""
+    rows = ["a,0,1,3600", "b,1,1,432000", "c,1,1,431998"]
+    (folder / "near.csv").write_text("\n".join(["id,submit,gpus,duration", *rows]) + "\n")
+    told = dove("compare near.csv --cluster 1x1 --workers 1 --policies fifo,sjf,tiresias-l --json").stdout
+    means = [row["figures"]["jct_mean"]["mean"] for row in json.loads(told)["policies"]]
+    assert means[0] != means[1]
+    said = dove("compare near.csv --cluster 1x1 --workers 1 --policies fifo,sjf,tiresias-l").stdout
+    firsts = {line.split()[0]: line.split()[1] for line in said.splitlines() if line.startswith("  ")}
+    assert firsts["fifo"] == firsts["sjf"]
+    assert firsts["fifo"].endswith("*")
+
+
 def test_json_has_every_run_and_the_best_policies(dove: Dove) -> None:
     said = json.loads(dove(f"{COMPARE} fifo,sjf --seeds 3 --json").stdout)
     assert (said["trace"], said["cluster"], said["gpus"], said["seeds"]) == ("five", "1x8", 8, 3)

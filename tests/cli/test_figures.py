@@ -70,8 +70,53 @@ def test_the_header_of_a_history_counts_all_jobs(client: Any, dove: Dove) -> Non
     path = f"/arrays/{array}"
     harness.eventually(lambda: client.connection.get(path)["states"] == {"completed": 7}, "the array")
     some, every = (dove(f"history --limit {limit}").splitlines()[0] for limit in (3, 50))
-    assert re.match(r"7 jobs, .*GPU", every)
+    assert re.match(r"7 jobs have ended, .*GPU", every)
     assert some == f"{every}, the last 3 jobs of them below"
     total = client.connection.get("/history/total")
     assert total["jobs"] == 7
     assert total["gpu_seconds"] == pytest.approx(client.connection.get(path)["gpu_seconds"], abs=0.001)
+
+
+def test_a_history_counts_jobs_that_ended_and_a_report_those_that_started(client: Any, dove: Dove) -> None:
+    """A job cancelled while it waited is in the history only, and one that runs in the report only."""
+
+    def counted() -> tuple[int, int]:
+        listed = dove("history").splitlines()[0]
+        summed = dove("report").splitlines()[0]
+        ended = re.match(r"(?:(\d+) jobs? ha(?:s|ve)|no job has) ended", listed)
+        ran = re.fullmatch(r"\S+ GPU h by (\d+) jobs? that ran or still run|nothing was used", summed)
+        assert ended, listed
+        assert ran, summed
+        return int(ended[1] or 0), int(ran[1] or 0)
+
+    def state_of(job: str) -> str:
+        return str(client.connection.get(f"/jobs/{job}")["state"])
+
+    ended, ran = counted()
+    all_gpus = {"run": "sleep 600", "resources": {"gpus": 4}, "expected": "10m"}
+    runs, waits = (client.submit({"name": name, **all_gpus}).id for name in ("runs", "waits"))
+    harness.eventually(lambda: state_of(runs) == "running", "the first job runs")
+    client.cancel(waits)
+    harness.eventually(lambda: state_of(waits) == "cancelled", "the second one was cancelled")
+    assert counted() == (ended + 1, ran + 1)
+    client.cancel(runs)
+    harness.eventually(lambda: state_of(runs) == "cancelled", "the first job was cancelled")
+    assert counted() == (ended + 2, ran + 1)
+
+
+def test_a_running_job_shows_its_expected_end_beside_its_limit(client: Any, dove: Dove) -> None:
+    request = {"run": "sleep 600", "resources": {"gpus": 4}, "time": "30m", "expected": "10m"}
+    job = client.submit({"name": "both", **request}).id
+    harness.eventually(lambda: client.connection.get(f"/jobs/{job}")["state"] == "running", "it runs")
+    said = dove(f"describe {job}")
+    assert re.search(
+        r"^ +limit +30 min\n +expected end +\S.* \(in (?:10 min|9 min .*)\)$", said, re.MULTILINE
+    )
+    assert re.search(r"^ +attempt +started .* cause +detail$", said, re.MULTILINE)
+    waiting = client.submit({"name": "waits", **request}).id
+    harness.eventually(lambda: "preempts" in dove(f"why {waiting}"), "a remedy")
+    said = dove(f"why {waiting}")
+    assert "GPUs  expected end\n" in said
+    assert f"to start sooner:  dovetail priority {waiting} high (preempts {job})\n" in said
+    client.cancel(waiting)
+    client.cancel(job)

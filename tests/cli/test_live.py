@@ -898,13 +898,13 @@ def test_shares_history_and_report(dove: Dove, plane: Any) -> None:
     assert dove("shares").stdout.startswith("10 of 16 GPUs in use")
     listed(plane, a_job(state="failed", exit_code=1, ended_at="2026-11-15T12:31:00Z"), path="/history")
     said = dove("history --since 2026-11-01 --mine").stdout
-    assert said.startswith("1 job, 0.067 GPU h")
+    assert said.startswith("1 job has ended, 0.067 GPU h")
     assert "30 min" in said
     assert plane.asked[-1].query["since"].endswith("Z")
     usage = {"key": "ann", "gpu_hours": 12.5, "lost_gpu_hours": 0.5, "jobs": 3, "wait": {"mean": 60.0}}
     plane.on("GET", "/report", Reply({"by": "user", "items": [usage], "total": usage}))
     said = dove("report --by user --last-month").stdout
-    assert said.startswith("12.5 GPU h by 3 jobs")
+    assert said.startswith("12.5 GPU h by 3 jobs that ran or still run\n")
     query = plane.asked[-1].query
     assert query["by"] == "user"
     assert query["since"] < query["until"]

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import csv
 import json
+import os
 import re
+import signal
+import subprocess
+import sys
 import tempfile
 import threading
 import time
@@ -177,6 +181,39 @@ def processes_of(folder: Path) -> list[str]:
         except OSError:
             continue
     return found
+
+
+@pytest.mark.slow(10)
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
+def test_a_signal_ends_the_command_and_removes_its_folders(tmp_path: Path, number: signal.Signals) -> None:
+    """Two planes run jobs of minutes; the command has said so, and leaves nothing when it is told to end."""
+    (tmp_path / "four.csv").write_text(FOUR)
+    made = tmp_path / "made"
+    made.mkdir()
+    words = ["--virtual", "1x4", "--policies", "fifo,srtf", "--time-scale", "1"]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "dovetail.cli", "fidelity", str(tmp_path / "four.csv"), *words],
+        env={**os.environ, "TMPDIR": str(made)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        end = time.monotonic() + 240
+        while len(list(made.glob("dovetail-fidelity-*/attempts/*/1/output.log"))) < 2:
+            assert process.poll() is None, process.communicate()
+            assert time.monotonic() < end
+            time.sleep(0.1)
+        process.send_signal(number)
+        said, told = process.communicate(timeout=240)
+    finally:
+        process.kill()
+        process.wait()
+    assert list(made.glob("dovetail-fidelity-*")) == []
+    assert (process.returncode, said) == (128 + number, "")
+    assert re.search(r"^note: 4 jobs live under 2 policies at once: this takes about \d+ min", told, re.M), (
+        told
+    )
 
 
 @pytest.mark.slow(10)

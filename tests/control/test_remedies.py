@@ -11,12 +11,14 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from random import Random
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 from tests.control.stepped_plane import Stepped, empty_store, stepped
 
 from dovetail.control import commands, questions
+from dovetail.control import remedies as remedies_module
 from dovetail.control.chosen_policy import DEFAULT_POLICY, NamedPolicy
 from dovetail.control.limits import OverLimit
 from dovetail.control.problems import RequestError
@@ -24,6 +26,7 @@ from dovetail.control.remedies import Remedy
 from dovetail.control.states import State
 from dovetail.control.tokens import Caller
 from dovetail.control.trial import Outcome, Trial
+from dovetail.core.core import Core
 from dovetail.model.cluster import KNOWN_TYPES, Cluster, Node
 from dovetail.model.errors import NeverFits
 from dovetail.model.units import GIB, MINUTE, SECOND
@@ -297,3 +300,18 @@ def test_a_remedy_that_is_not_tried_would_be_noticed(tmp_path: Path, monkeypatch
     monkeypatch.setattr(Trial, "outcome", lambda *_: Outcome(True))
     wrong, told = wrong_in(tmp_path, range(10))
     assert len(wrong) > told.total() / 4, told
+
+
+def test_jobs_that_would_be_preempted_are_named_only_to_those_who_see_them() -> None:
+    tenants = {"aaaaaa": "red", "bbbbbb": "red", "cccccc": "blue", "dddddd": "red", "eeeeee": "red"}
+    core = cast(Core, SimpleNamespace(jobs={job: SimpleNamespace(tenant=t) for job, t in tenants.items()}))
+
+    def told(*jobs: str) -> str:
+        return remedies_module._costs(core, jobs, lambda tenant: tenant == "red")
+
+    assert told() == ""
+    assert told("aaaaaa") == " (preempts aaaaaa)"
+    assert told("aaaaaa", "bbbbbb") == " (preempts aaaaaa and bbbbbb)"
+    assert told("cccccc") == " (preempts 1 job)"
+    assert told("aaaaaa", "cccccc") == " (preempts 2 jobs)"
+    assert told("aaaaaa", "bbbbbb", "dddddd", "eeeeee") == " (preempts 4 jobs)"

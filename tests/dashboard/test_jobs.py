@@ -179,7 +179,7 @@ def test_a_job_that_waits_says_what_is_missing_and_starts_before_ones_eyes(
     shows(page, "pending")
     why = part(page, "why")
     expect(why).to_contain_text("It asks for 4 GPUs of type V100; none is free.")
-    expect(part(page, "remedy")).to_have_text(f"dovetail priority {waiting} high (preempts 1 job)")
+    expect(part(page, "remedy")).to_have_text(f"dovetail priority {waiting} high (preempts {holder})")
     expect(why).to_contain_text(re.compile(r"Expected start.*about .* \(.* to .*\)", re.DOTALL))
     expect(why).to_contain_text("Expected finish")
     expect(why.get_by_role("link", name=holder)).to_be_visible()

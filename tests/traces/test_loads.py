@@ -84,7 +84,7 @@ def test_one_long_job_does_not_hold_the_load() -> None:
     """As drawn, the jobs use 0.78 of these GPUs and 0.15 of the larger cluster."""
     for gpus, load in ((64, 0.9), (1_024, 0.3)):
         trace = generate("philly", 2_000, gpus, load, seed=0)
-        assert "jobs are cut, to " in trace.notes[1]
+        assert "jobs are shortened, to " in trace.notes[1]
         assert in_use_of(trace, f"{gpus // 8}x8") == pytest.approx(load, rel=0.1)
 
 

@@ -147,6 +147,17 @@ class Comparison:
                 found.add(label)
         return frozenset(found)
 
+    def marks(self, column: Column, printed: Mapping[str, str]) -> dict[str, str]:
+        """`best` or `level`, by label. What is printed the same is marked the same.
+
+        Digits that are not printed do not count. If all is printed the same, there is no best.
+        """
+        marks = {printed[label]: "level" for label in self.level(column)}
+        marks |= {printed[label]: "best" for label in self.best(column)}
+        if len(set(printed.values())) < 2:
+            return {}
+        return {label: marks[text] for label, text in printed.items() if text in marks and self.whole(label)}
+
     def whole(self, label: str) -> bool:
         """Whether every job ended, in all runs of this policy."""
         return not any(result.stalled or result.metrics.waiting for result in self.results[label])

@@ -198,26 +198,30 @@ def _compared(found: Comparison, caption: str, columns: Sequence[Column], note: 
         esc(column.title) + (f'<span class="unit">{unit}</span>' if unit else "")
         for column, (_, unit) in zip(columns, scales, strict=True)
     ]
-    best = [found.best(column) for column in columns]
-    level = [found.level(column) for column in columns]
-    rows = []
-    for number, label in enumerate(found.labels):
-        cells = [f"{_key(number)}{esc(label)}"]
-        for at, (column, (size, _)) in enumerate(zip(columns, scales, strict=True)):
-            interval = found.interval(label, column)
-            if interval is None:
-                cells.append('<span class="none">–</span>')
-                continue
-            text = figure(interval.mean / size)
-            if interval.half is not None:
-                text += f'<span class="half"> ± {figure(interval.half / size)}</span>'
-            if label in best[at]:
-                text = f'<strong class="best">{text}<span class="mark" title="best"> ★</span></strong>'
-            elif label in level[at]:
-                text += '<span class="mark" title="no significant difference from the best"> ≈</span>'
-            cells.append(text)
-        rows.append(cells)
+    shown = [_marked(found, column, size) for column, (size, _) in zip(columns, scales, strict=True)]
+    rows = [
+        [f"{_key(number)}{esc(label)}", *(cells[label] for cells in shown)]
+        for number, label in enumerate(found.labels)
+    ]
     return _table(caption, head, rows, note=note)
+
+
+def _marked(found: Comparison, column: Column, size: float) -> dict[str, str]:
+    """The cells of a column by label, with their marks."""
+    cells = {}
+    for label in found.labels:
+        interval = found.interval(label, column)
+        cells[label] = '<span class="none">–</span>' if interval is None else figure(interval.mean / size)
+        if interval is not None and interval.half is not None:
+            cells[label] += f'<span class="half"> ± {figure(interval.half / size)}</span>'
+    marks = found.marks(column, cells)
+    for label, mark in marks.items():
+        if mark == "best":
+            best = '<span class="mark" title="best"> ★</span>'
+            cells[label] = f'<strong class="best">{cells[label]}{best}</strong>'
+        else:
+            cells[label] += '<span class="mark" title="no significant difference from the best"> ≈</span>'
+    return cells
 
 
 def _summary(found: Comparison) -> str:

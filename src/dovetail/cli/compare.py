@@ -200,13 +200,8 @@ def _print(found: Comparison, report: Path | None) -> None:
         first, _, rest = column.title.partition(" ")
         top[0].append(first)
         top[1].append(", ".join(part for part in (rest, units[column.key][1]) if part))
-    rows = []
-    for label in found.labels:
-        cells = [label]
-        for column in COLUMNS:
-            mark = "*" if label in found.best(column) else "~" if label in found.level(column) else " "
-            cells.append(_cell(found, label, column, units[column.key][0]) + mark)
-        rows.append(cells)
+    columns = [_marked(found, column, units[column.key][0]) for column in COLUMNS]
+    rows = [[label, *cells] for label, *cells in zip(found.labels, *columns, strict=True)]
     say(aligned([[cells[0], *(f"{cell} " for cell in cells[1:])] for cells in top] + rows))
     say()
     if len(found.labels) > 1:
@@ -231,6 +226,15 @@ def _unit(found: Comparison, column: Column) -> tuple[float, str]:
     means = [interval.mean for label in found.labels if (interval := found.interval(label, column))]
     size, name = unit_for(max(means, default=0.0))
     return size, name
+
+
+def _marked(found: Comparison, column: Column, size: float) -> list[str]:
+    """The cells of a column, with their marks."""
+    cells = {label: _cell(found, label, column, size) for label in found.labels}
+    marks = found.marks(column, cells)
+    return [
+        cell + {"best": "*", "level": "~"}.get(marks.get(label, ""), " ") for label, cell in cells.items()
+    ]
 
 
 def _cell(found: Comparison, label: str, column: Column, size: float) -> str:

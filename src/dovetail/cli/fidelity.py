@@ -82,7 +82,7 @@ def fidelity(
     dovetail fidelity jobs.csv --virtual 2x4:A100 --policy srtf --set cost=30
     dovetail fidelity --like philly --jobs 50 --virtual 4x8 --policies fifo,sjf --time-scale 600
     """
-    from dovetail.cli.outputs import check_writable, note, print_json
+    from dovetail.cli.outputs import check_writable, count, note, print_json
     from dovetail.control.fidelity import entries_of, simulated
     from dovetail.model.errors import BadOption
     from dovetail.model.units import SECOND, spoken
@@ -96,9 +96,16 @@ def fidelity(
     for told in notes:
         note(told)
     spans = [simulated(entries, virtual, e.policy, e.options).makespan / SECOND / time_scale for e in choices]
-    if (longest := max(spans)) > LONG:
-        note(f"this takes {spoken(round(longest) * SECOND)} of real time; a larger --time-scale shortens it")
-    with _progress(len(listed) * len(choices), silent=as_json or quiet) as progress:
+    longest = max(spans)
+    if longest > LONG or not quiet:
+        at_once = f" under {len(choices)} policies at once" if len(choices) > 1 else ""
+        shorter = "; a larger --time-scale shortens it" if longest > LONG else ""
+        took = spoken(max(round(longest), 1) * SECOND)
+        note(f"{count(len(listed), 'job')} live{at_once}: this takes about {took} of real time{shorter}")
+    with (
+        _progress(len(listed) * len(choices), silent=as_json or quiet) as progress,
+        _ended_by_signals(),
+    ):
         found = _played(listed, choices, virtual, time_scale, progress)
     if jobs_out is not None:
         _write(found, jobs_out)
@@ -197,6 +204,32 @@ def _played(
         except BaseException:
             cancelled.set()
             raise
+
+
+@contextmanager
+def _ended_by_signals() -> Iterator[None]:
+    """SIGTERM and SIGHUP end the command as ^C does: its planes stop, and their folders are removed."""
+    import signal
+    import threading
+
+    if threading.current_thread() is not threading.main_thread():  # only that one gets signals
+        yield
+        return
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP)}
+    heard = [number for number, handler in before.items() if handler == signal.SIG_DFL]  # nohup ignores one
+
+    def end(number: int, _: object) -> None:
+        for other in heard:
+            signal.signal(other, signal.SIG_IGN)
+        raise SystemExit(128 + number)
+
+    for number in heard:
+        signal.signal(number, end)
+    try:
+        yield
+    finally:
+        for number in heard:
+            signal.signal(number, before[number])
 
 
 @contextmanager

@@ -62,7 +62,8 @@ def history(
             total = client.connection.get("/history/total", filters)
     shown = f", the last {count(len(items), 'job')} of them below" if more else ""
     used = gpu_hours(float(total["gpu_seconds"]))
-    head = f"{count(total['jobs'], 'job')}, {used}{shown}" if items else _nothing(filters)
+    have = "has" if total["jobs"] == 1 else "have"
+    head = f"{count(total['jobs'], 'job')} {have} ended, {used}{shown}" if items else _nothing(filters)
     foot = "sums by tenant, user or day:  dovetail report --by user"
     print_items(items, form, key="jobs", name="id", columns=COLUMNS, wide=WIDE, head=head, foot=foot)
     if more and not form.for_programs:

@@ -440,6 +440,7 @@ def _facts(raw: Raw) -> list[tuple[str, str]]:
         ("asks for", _asked(raw)),
         *program_facts(raw),
         ("limit", lasting(raw.get("time_limit"))),
+        ("expected end", _expected_end(raw)),
         ("priority", str(raw.get("priority", "-"))),
         ("depends on", str(raw.get("dependency") or "-")),
         ("not before", _when(raw.get("begin_at"))),
@@ -478,6 +479,12 @@ def _types(raw: Raw) -> str:
     return f", {' or '.join(types) if isinstance(types, list) else types}" if types else ""
 
 
+def _expected_end(raw: Raw) -> str:
+    """By the estimate of a running job; the limit is another thing."""
+    at = (raw.get("ends_at") or {}).get("likely")
+    return _when(at)
+
+
 def _when(text: Any) -> str:
     return f"{clock(text)} ({ago(text)})" if text else "-"
 
@@ -500,5 +507,5 @@ ATTEMPTS = (
     Column("on", lambda one: folded_nodes([str(spot.get("node")) for spot in one.get("placement") or ()])),
     plain("exit_code", head="exit", left=False),
     Column("cause", lambda one: str(one.get("cause") or "-").replace("unstartable", "not started")),
-    plain("detail", head=""),
+    plain("detail", head="detail"),
 )

@@ -43,8 +43,9 @@ def report(
 ) -> None:
     """Sum up GPU-hours by tenant, user or time, and their cost if there are prices.
 
-    The table also shows GPU-hours lost to preemptions, and how long jobs waited. Prices are set on the page
-    or with the API (PUT /prices).
+    The table also shows GPU-hours of work that was lost, because a job was stopped before it had saved, and
+    how long jobs waited. A job counts once it has started. Prices are set on the page or with the API (PUT
+    /prices).
 
     \b
     dovetail report --by user --since 7d
@@ -65,7 +66,8 @@ def report(
         return
     items = list(found.get("items") or ())
     total = found.get("total") or {}
-    head = f"{hours(_held(total))} GPU h by {count(total.get('jobs') or 0, 'job')}" if items else NOTHING
+    ran = f"{count(total.get('jobs') or 0, 'job')} that ran or still run"
+    head = f"{hours(_held(total))} GPU h by {ran}" if items else NOTHING
     columns = [plain("key", head=by), *COLUMNS]
     if any(item.get("cost") is not None for item in items):
         columns.insert(2, Column(f"cost ({plainly(found.get('currency') or '')})", _cost, left=False))

@@ -106,7 +106,7 @@ def generate(
             note(told)
     else:
         write(made, output, silent=quiet)
-        _written(made, output, gpus)
+        _generated(made, output, gpus, load)
 
 
 @trace.command()
@@ -175,16 +175,36 @@ def _to_stdout(made: Trace, *, silent: bool) -> None:
             shutil.copyfileobj(text, sys.stdout)
 
 
-def _written(made: Trace, path: Path, gpus: int | None = None) -> None:
-    from dovetail.cli.outputs import count, note, say
+def _generated(made: Trace, path: Path, gpus: int, load: float) -> None:
+    """The load is what is in use while jobs arrive; the work that they offer may be more."""
+    from dovetail.cli.outputs import count, note, percent, say
+    from dovetail.traces import describe
+    from dovetail.traces.loads import in_use_while_arriving
+
+    say(f"{_length(made, path)}, load {load:g} on {count(gpus, 'GPU')}")
+    offered = describe(made, gpus).load
+    if offered is not None:
+        used = percent(in_use_while_arriving(made.jobs, gpus))
+        say(f"while they arrive {used} of the GPU time can be in use; offered load {offered:.2f}")
+    for told in made.notes[1:]:  # the first repeats the command
+        note(told)
+
+
+def _written(made: Trace, path: Path) -> None:
+    from dovetail.cli.outputs import note, say
+
+    say(_length(made, path))
+    for told in made.notes:
+        note(told)
+
+
+def _length(made: Trace, path: Path) -> str:
+    from dovetail.cli.outputs import count
     from dovetail.model.units import spoken
     from dovetail.traces import describe
 
-    summary = describe(made, gpus)
-    load = f", load {summary.load:.2f} on {gpus:,} GPUs" if summary.load is not None else ""
-    say(f"{path}: {count(summary.jobs, 'job')} over {spoken(summary.span)}{load}")
-    for told in made.notes if gpus is None else made.notes[1:]:  # the first repeats the command
-        note(told)
+    summary = describe(made)
+    return f"{path}: {count(summary.jobs, 'job')} over {spoken(summary.span)}"
 
 
 def _as_json(summary: Summary) -> dict[str, Any]:
@@ -214,7 +234,7 @@ def _print(summary: Summary, gpus: int | None) -> None:
     from dovetail.model.formats import hours
     from dovetail.model.units import spoken
 
-    load = f", load {summary.load:.2f} on {gpus:,} GPUs" if summary.load is not None else ""
+    load = f", offered load {summary.load:.2f} on {gpus:,} GPUs" if summary.load is not None else ""
     say(
         f"{summary.name}: {count(summary.jobs, 'job')} over {spoken(summary.span)}, "
         f"{hours(summary.gpu_hours)} GPU h{load}"

@@ -276,7 +276,11 @@ def _announce(up: Up, folder: Path, where: str) -> None:
     if up.root:
         lines += [f"  {line}" for line in up.root.splitlines()]
     if up.first:
-        lines += ["", "  first token (admin), shown only once:", f"  {up.first}"]
+        lines += [
+            "",
+            "  first token (admin), for other machines; the plane does not print it again:",
+            f"  {up.first}",
+        ]
     lines += [
         "",
         "try, in another terminal:",

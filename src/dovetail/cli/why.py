@@ -104,4 +104,4 @@ def _columns(found: Why) -> tuple[Column, ...]:
         columns.append(Column("CPUs", lambda holder: f"{holder.get('cpus') or 0:g}", left=False))
     if "memory" in short:
         columns.append(Column("GiB", lambda holder: f"{(holder.get('memory') or 0) / 2**30:.4g}", left=False))
-    return (*columns, Column("ends by", _ends))
+    return (*columns, Column("expected end", _ends))

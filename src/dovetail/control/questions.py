@@ -148,6 +148,7 @@ def _rights(state: PlaneState, caller: Caller, record: Record) -> Rights:
         owns=lambda other: other.user == caller.user and caller.sees(other.tenant),
         may_submit=may_submit,
         most_priority=MOST_PRIORITY if priority is None else min(priority, MOST_PRIORITY),
+        sees=caller.sees,
     )
 
 

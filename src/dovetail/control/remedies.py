@@ -23,6 +23,7 @@ from typing import Any
 from dovetail.control.request import JobRequest, parse_request, to_job
 from dovetail.control.run_times import RunTimes, with_estimate
 from dovetail.control.trial import Change, Outcome, Trial, cancelled, prioritised, resumed, submitted
+from dovetail.core.core import Core
 from dovetail.core.room import Room
 from dovetail.core.shortage import CPUS, GPUS, MEMORY, Missing, missing, suiting
 from dovetail.mechanisms.quota.tenant_quota import nominal
@@ -33,6 +34,7 @@ from dovetail.model.units import GIB, HOUR, MINUTE, WHOLE
 
 MOST_TOLD = 6
 MOST_TRIED = 8  # of one kind, besides
+MOST_NAMED = 3  # jobs that a remedy would preempt
 BUDGET = 0.25  # seconds of CPU for all trials of one question
 NEW = "this-job"  # the id of a job that is not submitted yet
 TIMES = (12 * HOUR, 4 * HOUR, 2 * HOUR, HOUR, 30 * MINUTE, 10 * MINUTE)  # limits with which a job may fit in
@@ -73,6 +75,7 @@ class Case:
     own: tuple[str, ...]  # running jobs that the caller may cancel, the smallest first
     may_submit: Callable[[JobRequest, Job], bool]  # whether a request is within the limits of the caller
     most_priority: int | None  # that the caller may give; None: the caller may not change jobs
+    sees: Callable[[str], bool]  # whether jobs of a tenant may be named to the caller
 
 
 def remedies(trial: Trial, case: Case, budget: float = BUDGET) -> list[Remedy]:
@@ -82,7 +85,7 @@ def remedies(trial: Trial, case: Case, budget: float = BUDGET) -> list[Remedy]:
     for sort in (_release, _smaller, _shorter, _raise_priority, _resume, _raise_quota, _cancel):
         for remedy in sort(trial, case):
             if remedy is not None:
-                found.append(remedy)
+                found.append(_with_costs(remedy, trial.core, case.sees))
                 break
             if time.thread_time() > until:
                 return found
@@ -174,7 +177,9 @@ def resume_for(trial: Trial, job: Job) -> Remedy | None:
     """The nodes that a job which is not submitted yet needs to start at once; None if it needs none."""
     if trial.outcome(job.id, [submitted(job)]).starts:
         return None
-    return next((remedy for remedy in _reopened(trial, job, [submitted(job)]) if remedy is not None), None)
+    tried = _reopened(trial, job, [submitted(job)])
+    found = next((remedy for remedy in tried if remedy is not None), None)
+    return None if found is None else _with_costs(found, trial.core, lambda tenant: tenant == job.tenant)
 
 
 def _reopened(trial: Trial, job: Job, then: Sequence[Change]) -> Tried:
@@ -221,9 +226,20 @@ def _if(tried: Outcome, *, text: str, **values: Any) -> Remedy | None:
     """The remedy, if it works."""
     if not tried.starts:
         return None
-    many = len(tried.stopped)
-    costs = f" (preempts {many} job{'s' * (many > 1)})" if many else ""
-    return Remedy(text=text + costs, preempts=tried.stopped, **values)
+    return Remedy(text=text, preempts=tried.stopped, **values)
+
+
+def _with_costs(remedy: Remedy, core: Core, sees: Callable[[str], bool]) -> Remedy:
+    return replace(remedy, text=remedy.text + _costs(core, remedy.preempts, sees))
+
+
+def _costs(core: Core, stopped: Sequence[str], sees: Callable[[str], bool]) -> str:
+    """Which jobs a remedy preempts; only their number, if they are many or the caller may not see all."""
+    if not stopped:
+        return ""
+    many = len(stopped)
+    named = many <= MOST_NAMED and all(job in core.jobs and sees(core.jobs[job].tenant) for job in stopped)
+    return f" (preempts {listed(stopped) if named else f'{many} job' + 's' * (many > 1)})"
 
 
 def _gpus(load: int) -> int:

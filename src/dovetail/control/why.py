@@ -240,6 +240,7 @@ class Rights:
     owns: Callable[[Record], bool]  # whether a job is the caller's own
     may_submit: Callable[[JobRequest, Job], bool]  # whether a request is within its limits
     most_priority: int
+    sees: Callable[[str], bool]  # whether jobs of a tenant may be named to it
 
 
 def _of_holders(count: int, answer: Why) -> str:
@@ -286,6 +287,7 @@ def case_of(ledger: Ledger, record: Record, now: int, rights: Rights) -> Case | 
         own=tuple(other.id for other in running),
         may_submit=rights.may_submit,
         most_priority=rights.most_priority if rights.acts else None,
+        sees=rights.sees,
     )
 
 

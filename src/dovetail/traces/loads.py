@@ -3,17 +3,18 @@
 A job that outlasts the arrivals does most of its work after them, and a trace of heavy tails has a few such
 jobs with most of the work. So the load is measured: `in_use` is the utilisation of a work-conserving policy
 from the first arrival to the last. Where it is too low, `fitted` changes as little as it can, in this order:
-jobs of similar work arrive evenly over the span, up to 10 % more work arrives, and the longest jobs are cut
-to a part of the span, large at first. See docs/decisions/0043-loads.md.
+jobs of similar work arrive evenly over the span, up to 10 % more work arrives, and the longest jobs are
+shortened to a part of the span, large at first. See docs/decisions/0043-loads.md.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from dovetail.model.units import SECOND, spoken
+from dovetail.model.job import Job
+from dovetail.model.units import SECOND, WHOLE, spoken
 
 if TYPE_CHECKING:
     import numpy as np
@@ -88,6 +89,16 @@ def fitted(
             if reached >= aim:
                 return best
     return best if reached >= SHORT else _with_shortfall(best, widths, gpus, load, reached * asked)
+
+
+def in_use_while_arriving(jobs: Sequence[Job], gpus: int) -> float:
+    """The load that jobs reach on a cluster of so many GPUs: `in_use`, of jobs by their arrival."""
+    import numpy as np  # noqa: PLC0415  (its import takes as long as all the others together)
+
+    seconds = np.array([job.arrived_at for job in jobs]) / SECOND
+    widths = np.array([job.shape.load for job in jobs]) / WHOLE
+    durations = np.rint(np.array([job.work for job in jobs]) / SECOND).astype(np.int64)
+    return in_use(np, seconds, widths, durations, gpus) if len(jobs) else 0.0
 
 
 def in_use(np: Any, arrivals: Reals, widths: Reals, durations: Wholes, gpus: int) -> float:
@@ -192,9 +203,9 @@ def _changes(drawn: Wholes, cut: Wholes, extra: float) -> tuple[str, ...]:
     if shorter:
         limit = spoken(int(cut[cut < drawn].max()) * SECOND)
         them = "1 job is" if shorter == 1 else f"{shorter:,} jobs are"
-        changes.append(f"{them} cut, to {limit} at most")
-    why = "so that the load is reached while jobs arrive"
-    return (f"{', '.join(changes)}: {why}",)
+        changes.append(f"{them} shortened, to {limit} at most")
+    listed = f"{', '.join(changes[:-1])} and {changes[-1]}" if len(changes) > 1 else changes[0]
+    return (f"to reach the load while jobs arrive, {listed}",)
 
 
 def _with_shortfall(best: Fitted, widths: Reals, gpus: int, load: float, reached: float) -> Fitted:
