@@ -109,7 +109,9 @@ def test_logs_say_that_an_array_waits(place: Place) -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_cancels_the_job(place: Place, number: signal.Signals) -> None:
-    with started(place, "run", "--quiet", "--", "bash", "-c", "echo ready; exec sleep 1000") as run:
+    job = ("bash", "-c", "echo ready; exec sleep 1000")
+    heard = ("env", "--default-signal")  # the tests may run under nohup themselves
+    with started(place, "run", "--quiet", "--", *job, before=heard) as run:
         assert run.stdout is not None
         assert run.stdout.readline() == "ready\n"
         id = newest(place)
