@@ -43,9 +43,9 @@ def report(
 ) -> None:
     """Sum up GPU-hours by tenant, user or time, and their cost if there are prices.
 
-    The table also shows GPU-hours of work that was lost, because a job was stopped before it had saved, and
-    how long jobs waited. A job counts once it has started. Prices are set on the page or with the API (PUT
-    /prices).
+    The table also shows GPU-hours of lost work, which jobs do again because they were stopped before they had
+    saved, and how long jobs waited. A job counts once it has started. Prices are set on the page or with the
+    API (PUT /prices).
 
     \b
     dovetail report --by user --since 7d
