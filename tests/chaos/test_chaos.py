@@ -85,6 +85,7 @@ def test_a_seed_is_one_world() -> None:
     assert sum(first[0]["struck"].values()), first[0]
 
 
+@pytest.mark.long
 @pytest.mark.slow(20)
 def test_every_fault_strikes_and_is_survived() -> None:
     struck: set[str] = set()
@@ -132,6 +133,7 @@ def test_an_end_that_is_reported_before_it_is_durable_is_noticed() -> None:
     assert_holds(sound)
 
 
+@pytest.mark.long
 @pytest.mark.slow(10)
 @pytest.mark.parametrize(
     "case",

@@ -291,7 +291,7 @@ def test_one_job(plane: Plane, open_page: Any, typed: Any, job: str) -> None:
         assert attempt["detail"] in cells[4]
     assert api["took"] == pytest.approx(sum(one["took"] for one in attempts), abs=0.001)
     assert api["cause"] == attempts[0]["cause"] == "exited"
-    assert attempts[1]["detail"] == "told to stop (requeued)"
+    assert attempts[1]["detail"].startswith("told to stop (requeued)")  # a busy machine may have to kill it
 
     # in lists
     row = page.get_by_role("table", name="Jobs that have ended").get_by_role("row", name=job)
@@ -469,7 +469,7 @@ def test_one_report(plane: Plane, open_page: Any, typed: Any, job: str, array: s
     total = api["total"]
     head = text.splitlines()[0]
     is_number(head, total["gpu_hours"])
-    assert head.endswith(f"by {total['jobs']} jobs")
+    assert head.endswith(f"by {total['jobs']} jobs that ran or still run")
     is_number(shown["All"]["GPU-hours"], total["gpu_hours"])
     is_number(shown["All"]["Lost"], total["lost_gpu_hours"])
     is_number(shown["All"]["Cost (EUR)"], total["cost"])

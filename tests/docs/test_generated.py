@@ -37,6 +37,7 @@ def test_writing_it_again_changes_nothing(columns: str) -> None:
     assert result.returncode == 0, result.stderr
 
 
+@pytest.mark.long
 @pytest.mark.slow(15)
 def test_the_reference_is_built_and_its_links_lead_somewhere(tmp_path: Path) -> None:
     words = [sys.executable, str(ROOT / "docs/generate.py"), "--build", str(tmp_path)]

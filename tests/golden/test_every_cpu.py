@@ -57,6 +57,7 @@ def test_every_option_decides_as_it_did(run: solver_runs.SolverRun) -> None:
 
 
 @pytest.mark.skipif(sys.platform != "linux" or os.uname().machine != "x86_64", reason="settings of x86-64")
+@pytest.mark.long
 @pytest.mark.parametrize("settings", OTHERS.values(), ids=list(OTHERS))
 def test_journals_are_the_same_on_every_cpu(settings: dict[str, str]) -> None:
     printed = in_child(["-m", "tests.golden.solver_runs"], **settings)

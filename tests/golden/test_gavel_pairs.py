@@ -65,6 +65,7 @@ def test_with_their_rule_fifo_is_theirs_job_by_job(run: Run) -> None:
     assert [i for i in theirs if abs(found[i] - theirs[i]) > 0.002] == []
 
 
+@pytest.mark.long
 def test_max_min_differs_by_the_solver_and_by_how_pairs_end() -> None:
     here = ours(MAX_MIN)
     assert off(makespan(MAX_MIN, here), MAX_MIN.makespan) < 2
