@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from itertools import pairwise
+from itertools import count, pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -34,14 +34,19 @@ TOOLS = {
 Opener = Callable[..., "Page"]
 
 
+NUMBERS = count()
+
+
 @pytest.fixture
 def tool(plane: Any, open_page: Opener) -> Opener:
-    """`tool("queue")` is that tool, with reduced motion."""
+    """`tool("queue")` is that tool, with reduced motion.
+
+    Each page has a token of its own, because requests and questions to the Lab are limited by token.
+    """
 
     def opened(name: str, query: str = "", **more: Any) -> Page:
-        page = open_page(
-            plane.token("viewer"), f"#/lab/{name}{query}", **{"reduced_motion": "reduce", **more}
-        )
+        token = plane.token("viewer", user=f"viewer-{next(NUMBERS)}")
+        page = open_page(token, f"#/lab/{name}{query}", **{"reduced_motion": "reduce", **more})
         expect(page.get_by_role("heading", level=1, name=TOOLS[name])).to_be_visible()
         return page
 
