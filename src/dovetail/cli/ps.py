@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -155,18 +155,25 @@ def _shown(client: Client, listing: Listing) -> None:
 
 def _listed(client: Client, listing: Listing) -> tuple[list[dict[str, Any]], bool]:
     """The newest jobs, arrays folded into one line where wanted; and whether there are more jobs."""
-    lines: list[dict[str, Any]] = []
-    folded: set[str] = set()  # an array with running and waiting members comes up twice
-    for filters in _running_first(listing):
+    found = _read(client, listing, [listing.filters])
+    # Only a list that is cut is read by state: a job that starts between two reads would be in neither.
+    parts = _running_first(listing)
+    return _read(client, listing, parts) if found[1] and len(parts) > 1 else found
+
+
+def _read(
+    client: Client, listing: Listing, parts: Sequence[Mapping[str, Any]]
+) -> tuple[list[dict[str, Any]], bool]:
+    lines: dict[str, dict[str, Any]] = {}
+    for filters in parts:
         for raw in client.pages("/jobs", listing.limit + 1, fold=listing.folds or None, **filters):
-            if len(lines) >= listing.limit:
-                return lines, True
-            if not raw.get("members"):
-                lines.append(dict(raw))
-            elif raw["array"]["id"] not in folded:
-                folded.add(raw["array"]["id"])
-                lines.append(_folded(raw))
-    return lines, False
+            # An array with running and waiting members comes up twice, as does a job that stops meanwhile.
+            id = raw["array"]["id"] if raw.get("members") else raw["id"]
+            if len(lines) >= listing.limit and id not in lines:
+                return list(lines.values()), True
+            if id not in lines:
+                lines[id] = _folded(raw) if raw.get("members") else dict(raw)
+    return list(lines.values()), False
 
 
 def _running_first(listing: Listing) -> list[dict[str, Any]]:
