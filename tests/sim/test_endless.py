@@ -32,7 +32,7 @@ def test_a_policy_that_swaps_sizes_back_and_forth_is_stopped_with_a_reason() -> 
 
 
 def test_many_jobs_at_one_instant_are_no_endless_policy() -> None:
-    crowd = [job(f"j{n}", gpus=1, minutes=1, at=0) for n in range(3_000)]
-    for policy in ("fifo", "srtf", "tiresias-l", "afs"):
-        found = run(crowd, cluster(nodes=8, gpus=8), policy)
-        assert all(found.jct())
+    """Jobs of no length run one after another, all at one instant."""
+    crowd = [job(f"j{n}", gpus=1, minutes=0, at=0) for n in range(1_500)]
+    for policy in ("fifo", "srtf", "afs"):
+        assert run(crowd, cluster(nodes=1, gpus=1), policy).finished == len(crowd)

@@ -278,10 +278,6 @@ class Core(State):
 
     # -- what a policy sees besides the state
 
-    def wake(self, time: int) -> int:
-        """When to tell the core of an event at `time`: at once, or at the end of the round."""
-        return self.attention.wake(time)
-
     def draft(self) -> Draft:
         """An empty plan. A draft that was open before is abandoned: a decision has one plan."""
         if self._draft is not None:

@@ -224,6 +224,11 @@ class Traits:
 PLAIN = Traits()
 
 
+def least_devices(shape: Shape, traits: Traits) -> int:
+    """The fewest devices on which a gang computes."""
+    return (shape.tasks if traits.least is None else traits.least) * shape.each
+
+
 @dataclass(frozen=True, slots=True)
 class Job:
     """One job as it was submitted."""
@@ -244,7 +249,6 @@ class Job:
 
     def pause(self, before: Spots, after: Spots) -> int:
         """The pause for other spots; a gang that is not yet whole does not compute, and has none."""
-        least = self.shape.tasks if self.traits.least is None else self.traits.least
-        if devices_of(before) < least * self.shape.each:
+        if devices_of(before) < least_devices(self.shape, self.traits):
             return 0
         return self.traits.checkpoint.pause(before, after)

@@ -14,7 +14,7 @@ from dovetail.model.job import Job
 from dovetail.sim.world import World
 
 FOREVER = 1 << 62
-ENDLESS = 1_000  # steps at one instant in which no job arrives or ends; more are allowed with many jobs
+ENDLESS = 1_000  # steps at one instant in which no job arrives or ends
 
 
 def simulate(
@@ -65,7 +65,7 @@ def _steps(core: Core, world: World, jobs: Iterable[Job], until: int | None) -> 
         if now != last:
             last, again = now, 0
         else:
-            again = _counted(core, step, again)
+            again = _counted(step, again)
         for action in step[4]:
             if type(action) is Start:
                 start(now, action)
@@ -115,7 +115,7 @@ def _decisive_steps(core: Core, world: World, jobs: Iterable[Job]) -> Iterator[S
         if now != last:
             last, again = now, 0
         else:
-            again = _counted(core, step, again)
+            again = _counted(step, again)
         for action in step[4]:
             if type(action) is Start:
                 start(now, action)
@@ -126,14 +126,14 @@ def _decisive_steps(core: Core, world: World, jobs: Iterable[Job]) -> Iterator[S
         yield step
 
 
-def _counted(core: Core, step: Step, again: int) -> int:
+def _counted(step: Step, again: int) -> int:
     """The steps of this instant in which no job arrived or ended, with this one.
 
     A policy that resizes jobs back and forth would go on for ever where a resize takes no time.
     """
     if any(event[1] in (SUBMITTED, FINISHED) for event in step.events):
         return again
-    if again >= ENDLESS and again > 10 * len(core.jobs):
+    if again >= ENDLESS:
         last = ", ".join(map(_in_short, step.actions[:3])) or "none"
         cause = PlanError(
             f"it decided {again:,} times at this instant, and no job arrived or ended meanwhile. The last"

@@ -13,7 +13,7 @@ from typing import Protocol
 
 from dovetail.model.cluster import Cluster
 from dovetail.model.grant import FULL, Spots, Terms, devices_of, milli_of, nodes_of
-from dovetail.model.job import Arch, Profile, Shape, Traits
+from dovetail.model.job import Arch, Profile, Shape, Traits, least_devices
 from dovetail.model.profile_arithmetic import on_terms, ring, scaled
 from dovetail.model.topology import fastest_link, fewest_nodes, slowest_link
 from dovetail.model.units import WHOLE
@@ -49,7 +49,7 @@ class ProfiledSpeed:
     ) -> float:
         profile = traits.profile
         held = devices_of(spots)
-        if held < _least(shape, traits):
+        if held < least_devices(shape, traits):
             return 0.0  # a gang runs only when it is whole
         if profile is None:
             slowest = min((self.cluster.nodes[spot[0]].type.speed for spot in spots if spot[1]), default=1.0)
@@ -155,7 +155,3 @@ def _devices_of(spots: Spots) -> dict[int, int]:
         if devices:
             held[node] = held.get(node, 0) | devices
     return held
-
-
-def _least(shape: Shape, traits: Traits) -> int:
-    return (traits.least if traits.least is not None else shape.tasks) * shape.each
