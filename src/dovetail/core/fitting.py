@@ -29,7 +29,8 @@ def fitting(room: Room, job: Job) -> Job | None:
 
 def all_fitting(cluster: Cluster, jobs: Sequence[Job]) -> Sequence[Job]:
     """The jobs, with the elastic ones as the cluster holds them. A job that cannot run is left as it is."""
-    if not any(job.traits.elastic for job in jobs):
+    distinct = {id(job.traits): job.traits for job in jobs}  # many jobs share theirs
+    if not any(traits.elastic for traits in distinct.values()):
         return jobs
     room = Room(cluster)
     return [(fitting(room, job) or job) if job.traits.elastic else job for job in jobs]

@@ -57,16 +57,15 @@ def hear(core: Core, event: Event, more: bool) -> Step | None:
             return None
         attention.proof = NONE
     elif kind == SUBMITTED:
-        need = core.needs.get(event[4].shape)
         level = core.room.level
         proof = attention.proof
         if (
-            not more
-            and need is not None
-            and need <= level
-            and attention.starts_arrivals
+            attention.starts_arrivals
+            and not more
             and (attention.starts_arrivals == PAST_WAITING or not core.queue.size)
             and (proof == NO_FIT or not (proof or core.changed or core.arrived or attention.clocked))
+            and (need := core.needs.get(event[4].shape)) is not None
+            and need <= level
         ):
             return core.start_arrival(event)
         job = submitted(core, event[4], event[3])
