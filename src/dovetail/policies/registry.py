@@ -45,6 +45,7 @@ POLICIES: Registry[Policy] = Registry(
         "shockwave": "dovetail.policies.shockwave:shockwave",
         "afs": "dovetail.policies.afs:afs",
         "genie": "dovetail.policies.genie:genie",
+        "chronus": "dovetail.policies.chronus:chronus",
     },
     plugins="dovetail.policies",
     remedy="install its plug-in where it is to decide, or name a file: FILE.py:FUNCTION",
