@@ -44,6 +44,8 @@ POLICIES: Registry[Policy] = Registry(
         "allox": "dovetail.policies.allox:allox",
         "shockwave": "dovetail.policies.shockwave:shockwave",
         "afs": "dovetail.policies.afs:afs",
+        "genie": "dovetail.policies.genie:genie",
+        "chronus": "dovetail.policies.chronus:chronus",
     },
     plugins="dovetail.policies",
     remedy="install its plug-in where it is to decide, or name a file: FILE.py:FUNCTION",
