@@ -44,6 +44,7 @@ POLICIES: Registry[Policy] = Registry(
         "allox": "dovetail.policies.allox:allox",
         "shockwave": "dovetail.policies.shockwave:shockwave",
         "afs": "dovetail.policies.afs:afs",
+        "marble": "dovetail.policies.marble:marble",
     },
     plugins="dovetail.policies",
     remedy="install its plug-in where it is to decide, or name a file: FILE.py:FUNCTION",
