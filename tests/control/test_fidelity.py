@@ -191,10 +191,9 @@ def test_a_signal_ends_the_command_and_removes_its_folders(tmp_path: Path, numbe
     made = tmp_path / "made"
     made.mkdir()
     words = ["--virtual", "1x4", "--policies", "fifo,srtf", "--time-scale", "1"]
+    heard = ("env", "--default-signal")  # the tests may run under nohup themselves
     process = subprocess.Popen(
-        # The tests may run under nohup themselves.
-        ["env", "--default-signal", sys.executable, "-m", "dovetail.cli"]
-        + ["fidelity", str(tmp_path / "four.csv"), *words],
+        [*heard, sys.executable, "-m", "dovetail.cli", "fidelity", str(tmp_path / "four.csv"), *words],
         env={**os.environ, "TMPDIR": str(made)},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

@@ -46,6 +46,7 @@ POLICIES: Registry[Policy] = Registry(
         "afs": "dovetail.policies.afs:afs",
         "genie": "dovetail.policies.genie:genie",
         "chronus": "dovetail.policies.chronus:chronus",
+        "marble": "dovetail.policies.marble:marble",
     },
     plugins="dovetail.policies",
     remedy="install its plug-in where it is to decide, or name a file: FILE.py:FUNCTION",
