@@ -133,6 +133,29 @@ def test_a_page_that_is_loaded_goes_on_where_it_was(plane: Restartable, open_pag
     assert page.evaluate("window.same") is True
 
 
+def test_a_page_that_finds_no_place_asks_again(plane: Restartable, open_page: Any, watch: Any) -> None:
+    """All tabs of a user share the places of a token, so a page may be told 429 for what others ask."""
+    watch.expected = ("429",)
+    page = open_page(plane.token, "#/submit")
+    expect(page.get_by_role("heading", level=1, name="Submit")).to_be_visible()
+    left = {"report": 2, "prices": 1}
+
+    def answer(route: Any) -> None:
+        name = route.request.url.partition("?")[0].rpartition("/")[2]
+        left[name] -= 1
+        if left[name] >= 0:
+            route.fulfill(status=429, headers={"Retry-After": "1"}, json={"detail": "wait for their answers"})
+        else:
+            route.continue_()
+
+    page.route("**/api/v1/report*", answer)
+    page.route("**/api/v1/prices*", answer)
+    page.goto(f"{plane.url}/#/history")
+    expect(page.locator("[data-test=totals]")).to_be_visible()
+    expect(page.get_by_role("alert")).to_have_count(0)
+    assert max(left.values()) < 0
+
+
 def test_a_kept_token_signs_in_once_the_plane_answers(plane: Restartable, open_page: Any, watch: Any) -> None:
     """The files of the page came, from a cache or through a proxy, and the API did not."""
     watch.expected = ("ERR_FAILED", "502")

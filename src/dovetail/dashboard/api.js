@@ -23,6 +23,7 @@ export class Problem extends Error {
     this.type = said.type || "about:blank";
     this.detail = said.detail || said.title || "";
     this.errors = errors;
+    this.retryAfter = 1; // seconds until it is worth asking again, where asking again may help
   }
 }
 
@@ -113,6 +114,9 @@ export function onAway(tell) {
 
 // --- one question, one answer --------------------------------------------------------------------------
 
+const MOST_TRIES = 10; // of a request that changes nothing
+const LONGEST_RETRY = 10; // seconds
+
 /**
  * The address of a call; parameters that are null, undefined or "" are left out.
  * @param {string} path
@@ -154,10 +158,28 @@ async function ask(path, params, init = {}) {
 
 /** @param {Response} answer */
 async function problemOf(answer) {
-  try {
-    return new Problem(answer.status, await answer.json());
-  } catch {
-    return new Problem(answer.status, { title: `The plane answered ${answer.status}.` });
+  const said = await answer.json().catch(() => ({ title: `The plane answered ${answer.status}.` }));
+  const problem = new Problem(answer.status, said);
+  problem.retryAfter = Number(answer.headers.get("Retry-After")) || problem.retryAfter;
+  return problem;
+}
+
+/**
+ * Send a request that changes nothing. A token has few places for what costs the plane much, and all tabs of a
+ * user share them: a request that finds no place (429) is sent again after the time that the plane asks for.
+ * @param {string} path
+ * @param {Params} [params]
+ * @param {{headers?: Record<string, string>}} [init]
+ */
+async function read(path, params, init) {
+  for (let tries = 1; ; tries++) {
+    try {
+      return await ask(path, params, init);
+    } catch (error) {
+      if (!(error instanceof Problem) || error.status !== 429 || tries >= MOST_TRIES) throw error;
+      const pause = 1000 * Math.min(error.retryAfter, LONGEST_RETRY);
+      await new Promise((done) => setTimeout(done, pause * (1 + Math.random() / 2)));
+    }
   }
 }
 
@@ -173,7 +195,7 @@ async function parsed(answer) {
  * @returns {Promise<any>} the parsed JSON
  */
 export async function get(path, params) {
-  return parsed(await ask(path, params));
+  return parsed(await read(path, params));
 }
 
 /**
@@ -182,7 +204,7 @@ export async function get(path, params) {
  * @returns {Promise<{text: string, headers: Headers}>}
  */
 export async function getText(path, params) {
-  const answer = await ask(path, params, { headers: { Accept: "text/plain, */*" } });
+  const answer = await read(path, params, { headers: { Accept: "text/plain, */*" } });
   return { text: await answer.text(), headers: answer.headers };
 }
 
@@ -302,7 +324,7 @@ export function stream(path, params, on) {
       if (last) headers["Last-Event-ID"] = last;
       const answer = await ask(path, params || {}, { headers, signal: mine.signal });
       on.open?.(null);
-      await read(answer, mine, tell, () => (pause = FIRST_PAUSE));
+      await readEvents(answer, mine, tell, () => (pause = FIRST_PAUSE));
     } catch (error) {
       const broke = { title: "The connection to the plane was lost." };
       problem = error instanceof Problem ? error : mine.signal.aborted ? null : new Problem(0, broke);
@@ -352,7 +374,7 @@ export function stream(path, params, on) {
  * @param {(kind: string, text: string, id: string) => void} tell
  * @param {() => void} alive
  */
-async function read(answer, control, tell, alive) {
+async function readEvents(answer, control, tell, alive) {
   const reader = /** @type {ReadableStream<Uint8Array>} */ (answer.body).getReader();
   const decoder = new TextDecoder();
   const fields = { kind: "", id: "", data: /** @type {string[]} */ ([]) };
