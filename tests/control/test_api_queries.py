@@ -15,10 +15,10 @@ from tests.control import harness
 
 from dovetail.control import tables
 from dovetail.control.api import watch
-from dovetail.control.api.limits import Buckets
 from dovetail.control.api.logs import Log, plainly_opened, whole_characters
 from dovetail.control.api.problems import Refusal, answer_to
 from dovetail.control.api.settings import Settings
+from dovetail.control.buckets import Buckets
 from dovetail.control.clock import iso
 from dovetail.control.cursors import cut_to_room, from_cursor, to_cursor
 from dovetail.control.lists import Filter, Lists

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import gc
+from collections.abc import Iterator
+from functools import partial
+
 import pytest
 
 from dovetail.control import forecast
 from dovetail.control.forecast import Forecasts
+from dovetail.control.trial import Trial, submitted
+from dovetail.core.active import ActiveJob
 from dovetail.core.core import Core
 from dovetail.model.event import SUBMITTED
 from dovetail.model.units import MINUTE
@@ -65,3 +71,33 @@ def test_looking_ahead_takes_a_part_of_the_time_only(monkeypatch: pytest.MonkeyP
     assert ask(forecasts, core, "c") == (True, None)  # nothing was earned: it is told how far it looked
     monkeypatch.setattr(forecast, "AT_ONCE", 100.0)
     assert ask(forecasts, core, "c") == (False, 20 * MINUTE)
+
+
+@pytest.fixture
+def _no_collections() -> Iterator[None]:
+    gc.collect()
+    gc.disable()
+    yield
+    gc.enable()
+
+
+def jobs_in_memory() -> int:
+    return sum(isinstance(one, ActiveJob) for one in gc.get_objects())
+
+
+@pytest.mark.usefixtures("_no_collections")
+def test_copies_of_the_core_are_freed_at_once() -> None:
+    """Not by full garbage collections, which stop every thread of a plane with many jobs."""
+    core, forecasts = busy(), Forecasts(budget=10.0)
+    own = jobs_in_memory()
+    for number in range(3):
+        assert forecasts.starts_at(forecasts.standing(core), "c") is not None
+        new = job(f"new{number}", gpus=4, minutes=10)
+        assert forecasts.of_new(forecasts.standing(core), new, core.now).starts_at is not None
+        changes = [submitted(new)]
+        tried = partial(Trial.outcome, job=new.id, changes=changes)
+        found = forecasts.tried(tried, forecasts.standing(core), core.now)
+        assert not found.starts
+        submit(core, f"more{number}")  # so that the next copies are others
+    kept = jobs_in_memory() - own - 3
+    assert kept <= 2 * len(core.jobs)  # the last run ahead, and the last core that was looked at

@@ -251,6 +251,8 @@ export interface Why {
   remedy: string;
   /** What lets it start. Each was tried. */
   remedies: Remedy[];
+  /** Remedies were not tried: too many questions with this token. Ask again in so many seconds. */
+  remedies_in: number | null;
   /** What the times rest on, where users gave no estimate. */
   assumed: string;
   /** How long it is expected to run, in seconds. */

@@ -47,6 +47,11 @@ def why(
         if not number:
             say()
         say(f"{'or' if number else 'to start sooner'}:  {plainly(text)}")
+    if found.remedies_in:
+        say(
+            "\nwhat would let it start sooner was not tried: too many questions with this token; "
+            f"ask again in {found.remedies_in} s"
+        )
 
 
 def waiting(client: Client, found: Why) -> str:

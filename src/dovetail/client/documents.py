@@ -313,6 +313,10 @@ class Why(Document):
     holders: Annotated[Sequence[Holder], "The jobs that hold what is short, the first to end first."] = ()
     remedy: Annotated[str, "The remedies in words, but for waiting."] = ""
     remedies: Annotated[Sequence[Remedy], "What lets it start. Each was tried."] = ()
+    remedies_in: Annotated[
+        int | None,
+        "Remedies were not tried: too many questions with this token. Ask again in so many seconds.",
+    ] = None
     assumed: Annotated[str, "What the times rest on, where users gave no estimate."] = ""
     estimate: Annotated[float | None, "How long it is expected to run, in seconds."] = None
     estimate_source: EstimateSource | None = None

@@ -14,18 +14,17 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple, ParamSpec, TypeVar
+from typing import NamedTuple, TypeVar
 
+from dovetail.control.standing import Standing
+from dovetail.control.trial import Trial
 from dovetail.core.core import Core, Step
-from dovetail.core.record import Record, rebuilt, recorded
+from dovetail.core.record import recorded, take_apart
 from dovetail.model.action import Start, Stop
-from dovetail.model.cluster import Cluster
 from dovetail.model.errors import DovetailError
-from dovetail.model.estimate import Estimator
 from dovetail.model.grant import load_of, nodes_of
 from dovetail.model.job import Job
 from dovetail.model.units import HOUR, SECOND, WHOLE
-from dovetail.model.view import Policy
 from dovetail.sim.forward import forward
 
 GOOD_FOR = 5.0  # real seconds that a forecast is kept at least, and
@@ -42,7 +41,6 @@ STRETCH = 0.005  # seconds of CPU after which a run looks whether the loop is at
 PAUSE = 0.05  # seconds that it waits for it then, at most
 
 
-P = ParamSpec("P")
 T = TypeVar("T")
 
 
@@ -67,23 +65,6 @@ class Forecast:
     notes: list[str] = field(default_factory=list)  # further remarks
 
 
-class Standing(NamedTuple):
-    """The core at one moment: quickly taken down by the loop, and made a core again where there is time."""
-
-    record: Record
-    cluster: Cluster
-    policy: Policy
-    seed: int
-    estimator: Estimator
-    took: float  # seconds of CPU
-
-    def core(self, now: int = 0) -> Core:
-        """The core as it is now: its last step may be long ago, and jobs have gone on since."""
-        alarm = self.record.promises.alarm
-        record = replace(self.record, now=max(self.record.now, now if alarm is None else min(now, alarm)))
-        return rebuilt(Core(self.cluster, self.policy, self.seed, self.estimator), record)
-
-
 class _Plan(NamedTuple):
     """The answer for a job that is not submitted yet."""
 
@@ -103,6 +84,7 @@ class _Ahead:
         runs = {name for name, job in core.running.items() if job.started}
         self.known = core.jobs.keys() - runs  # a preempted job counts as waiting
         self.starts: dict[str, int] = dict.fromkeys(core.running.keys() - runs, core.now)
+        self._core = core
         self._steps: Iterator[Step] | None = forward(core)
         self.cost = standing.took + time.thread_time() - began  # seconds of CPU so far
 
@@ -128,6 +110,11 @@ class _Ahead:
         self.cost += at - began
         return self.starts.get(job)
 
+    def end(self) -> None:
+        """Go no further; what was found stays."""
+        self._steps = None
+        take_apart(self._core)
+
 
 class Forecasts:
     """The forecasts of a plane, shared by all callers."""
@@ -140,6 +127,7 @@ class Forecasts:
         self._ahead: _Ahead | None = None
         self._standing: Standing | None = None
         self._standing_at = 0.0
+        self._looked_at: tuple[Standing, Core] | None = None  # the core of the last trial, as it stood
         self._plans: list[_Plan] = []
         self._said: dict[str, int] = {}  # the last forecast of each job, to measure its error
         self._at_rest = threading.Event()
@@ -148,7 +136,7 @@ class Forecasts:
 
     def clear(self) -> None:
         self._ahead = None
-        self._standing = None
+        self._standing = self._looked_at = None
         self._made = 0.0
 
     # -- on the loop's thread
@@ -201,6 +189,8 @@ class Forecasts:
         with self._lock:
             self._pause_at = time.thread_time() + STRETCH
             if standing is not None:
+                if self._ahead is not None:
+                    self._ahead.end()
                 self._ahead = _Ahead(standing, now)
                 self._said = {name: at for name, at in self._said.items() if name in self._ahead.known}
             ahead = self._ahead
@@ -218,10 +208,16 @@ class Forecasts:
         """Whether the last forecast was made just now, after this step."""
         return self._unchanged(number, GOOD_FOR)
 
-    def alone(self, work: Callable[P, T], *args: P.args, **named: P.kwargs) -> T:
-        """Do other work on a copy of the core: one caller at a time, like the forecasts."""
+    def tried(self, work: Callable[[Trial], T], standing: Standing, now: int) -> T:
+        """Try changes on copies of the core: one caller at a time, like the forecasts."""
         with self._lock:
-            return work(*args, **named)
+            self._pause_at = time.thread_time() + STRETCH
+            seen = self._looked_at
+            if seen is None or seen[0] is not standing:
+                if seen is not None:
+                    take_apart(seen[1])
+                seen = self._looked_at = standing, standing.core()
+            return work(Trial(standing, seen[1], now, self._pause))
 
     def error(self, job: str, started_at: int) -> float | None:
         """By how many seconds the last forecast of its start was wrong."""
@@ -238,7 +234,11 @@ class Forecasts:
             for plan in self._plans:
                 if plan.standing is standing and plan.job == asked:
                     return replace(plan.found)
-            found = self._found(standing.core(now), job, now)
+            core = standing.core(now)
+            try:
+                found = self._found(core, job, now)
+            finally:
+                take_apart(core)
             self._plans.append(_Plan(standing, asked, time.monotonic(), found))
             return replace(found)
 

@@ -11,6 +11,7 @@ from dovetail.control.job_reports import JobReports
 from dovetail.control.ledger import Ledger
 from dovetail.control.limits import Limits
 from dovetail.control.quotas import Quotas
+from dovetail.control.remedy_answers import RemedyAnswers
 from dovetail.control.stand_in import Deciding
 from dovetail.control.steady_time import KEY as STEADY_KEY
 from dovetail.control.steady_time import STEADY
@@ -54,6 +55,7 @@ class PlaneState:
     next_seq: int  # of the next job
     limits: Limits  # on what users may ask for
     forecasts: Forecasts = field(default_factory=Forecasts)
+    remedies: RemedyAnswers = field(default_factory=RemedyAnswers)
     snapshot_at: int = 0  # the step of the last snapshot
     keys: dict[tuple[str, str], tuple[bytes, Submitted]] = field(default_factory=dict)  # of this tick
     reasons: tuple[int, Mapping[str, str]] = (-1, {})  # the step, and why each job waits

@@ -11,21 +11,22 @@ from typing import NamedTuple
 
 from dovetail.control import preemptions
 from dovetail.control.cluster_state import NodeState, Overview, cluster_overview, node_states
-from dovetail.control.forecast import Forecast, Forecasts, Standing, Window, end_of_waiting
+from dovetail.control.forecast import Forecast, Forecasts, Window, end_of_waiting
 from dovetail.control.job_index import ARRAY_LIMIT, BEGIN, DEPENDENCY
 from dovetail.control.ledger import Ledger
 from dovetail.control.limits import Amounts, AskedFor, Limit, Limits, OverLimit, Scope
 from dovetail.control.plane import Plane
 from dovetail.control.plane_state import CoreSnapshot, PlaneState
 from dovetail.control.records import Record
-from dovetail.control.remedies import NEW, Case, Remedy, remedies, resume_for
+from dovetail.control.remedies import NEW, Case, Remedy, resume_for
+from dovetail.control.remedy_answers import RemedyAnswers
 from dovetail.control.request import JobRequest
 from dovetail.control.run_times import source_of, told
+from dovetail.control.standing import Standing
 from dovetail.control.states import State
 from dovetail.control.submission import checked_job, tenant_of
 from dovetail.control.tenant_shares import ShareState, tenant_shares
 from dovetail.control.tokens import Caller
-from dovetail.control.trial import Trial
 from dovetail.control.why import (
     OutOfUse,
     Rights,
@@ -58,6 +59,7 @@ class _Waiting(NamedTuple):
 
     answer: Why
     forecasts: Forecasts
+    remedies: RemedyAnswers
     ahead: Standing | None  # to look ahead from; None: the last forecast is still good
     standing: Standing | None  # to try remedies on
     case: Case | None
@@ -94,6 +96,7 @@ def why(plane: Plane, job: str, caller: Caller) -> Why:
         return _Waiting(
             answer,
             state.forecasts,
+            state.remedies,
             ahead,
             standing,
             case,
@@ -110,16 +113,14 @@ def why(plane: Plane, job: str, caller: Caller) -> Why:
         if answer.starts_at is not None and found.remaining is not None:
             answer.ends_at = end_of_waiting(answer.starts_at, found.remaining, found.time_limit)
     if found.case is not None and found.standing is not None:
-        answer.remedies = found.forecasts.alone(_tried, found.standing, found.now, found.case)
+        answer.remedies, answer.remedies_in = found.remedies.of(
+            found.forecasts, caller.token, found.standing, found.now, found.case
+        )
         likely = answer.starts_at.likely if answer.starts_at is not None else None
         current = found.forecasts.is_current(found.standing.record.number)
         if likely is not None and current and found.settled:
             answer.remedies.append(Remedy(kind="wait", text=WAIT, at=likely))
     return answer
-
-
-def _tried(standing: Standing, now: int, case: Case) -> list[Remedy]:
-    return remedies(Trial(standing, now), case)
 
 
 def _is_settled(ledger: Ledger) -> bool:
@@ -189,7 +190,7 @@ def forecast(plane: Plane, caller: Caller, request: JobRequest) -> Forecast:
     notes = [failure] if failure else []
     notes += [told(source_of(request, job.estimate), job.estimate)]
     if closed is not None:
-        back = forecasts.alone(_resumed, standing, now, job)
+        back = forecasts.tried(lambda trial: resume_for(trial, job), standing, now)
         notes += [closed.sentence, "" if back is None else back.text]
     notes = [note for note in notes if note]
     if closed is not None and closed.needed:
@@ -197,10 +198,6 @@ def forecast(plane: Plane, caller: Caller, request: JobRequest) -> Forecast:
     found = forecasts.of_new(standing, job, now)
     found.notes = notes
     return found
-
-
-def _resumed(standing: Standing, now: int, job: Job) -> Remedy | None:
-    return resume_for(Trial(standing, now), job)
 
 
 def nodes(plane: Plane) -> list[NodeState]:

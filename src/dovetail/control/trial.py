@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from dovetail.control.forecast import Standing
+from dovetail.control.standing import Standing
 from dovetail.core.core import Core
-from dovetail.core.record import rebuilt
+from dovetail.core.record import rebuilt, take_apart
 from dovetail.model.action import Start, Stop
 from dovetail.model.cluster import Tenant, with_tenants
 from dovetail.model.event import CANCELLED, NODE_JOINED, PRIORITISED, STOPPED, SUBMITTED, Event
@@ -35,12 +35,16 @@ NO = Outcome(False)
 
 
 class Trial:
-    """Copies of the core as it is now."""
+    """Copies of the core as it is now.
 
-    def __init__(self, standing: Standing, now: int) -> None:
+    `core` is one of them, to look at and not to change. `pause` is called before each of the others is made.
+    """
+
+    def __init__(self, standing: Standing, core: Core, now: int, pause: Callable[[], object]) -> None:
         self._standing = standing
         self._now = max(now, standing.record.now)
-        self.core = standing.core()  # to look at, not to change
+        self._pause = pause
+        self.core = core
 
     def outcome(
         self, job: str, changes: Sequence[Change], tenants: Mapping[str, Tenant] | None = None
@@ -55,10 +59,18 @@ class Trial:
             return NO
 
     def _tried(self, job: str, changes: Sequence[Change], tenants: Mapping[str, Tenant] | None) -> Outcome:
+        self._pause()
         standing = self._standing
         cluster = standing.cluster if tenants is None else with_tenants(standing.cluster, tenants.values())
         core = rebuilt(Core(cluster, standing.policy, standing.seed, standing.estimator), standing.record)
-        core.changed = core.changed or tenants is not None
+        try:
+            return self._played(core, job, changes, tenants is not None)
+        finally:
+            take_apart(core)
+
+    def _played(self, core: Core, job: str, changes: Sequence[Change], others: bool) -> Outcome:
+        """What happens in this core, which has `others` than its old tenants or not."""
+        core.changed = core.changed or others
         now = self._now
         starts, stopped = False, list[str]()
         for change in changes or (None,):

@@ -67,6 +67,7 @@ class Why:
     behind: str | None = None  # the job that it must not delay, if the caller may see it
     holders: list[Holder] = field(default_factory=list)
     remedies: list[Remedy] = field(default_factory=list)
+    remedies_in: float = 0.0  # seconds until they can be tried, if the caller has asked too often
     assumed: str = ""  # what the times rest on, if not on estimates of users
     estimate: int | None = None
     estimate_source: Source | None = None

@@ -15,9 +15,9 @@ its old devices until the engine has stopped it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from enum import IntEnum
-from operator import attrgetter
+from operator import attrgetter, itemgetter
 from typing import TYPE_CHECKING, Any
 
 from dovetail.model.errors import DovetailError
@@ -102,6 +102,9 @@ Saved = tuple[Any, ...]
 PHASE, SPOTS, TERMS = DRAFTED.index("phase"), DRAFTED.index("spots"), DRAFTED.index("terms")
 WAITING_SINCE, RUNS_ON = DRAFTED.index("waiting_since"), DRAFTED.index("runs_on")
 _saved = attrgetter(*DRAFTED)
+_FIELDS = (*DRAFTED, *KEPT)
+_fields_of = attrgetter(*_FIELDS)
+_fields_in = itemgetter(*_FIELDS)
 
 
 class ActiveJob:
@@ -216,7 +219,24 @@ class ActiveJob:
 
     def kept(self) -> dict[str, Any]:
         """All that a copy needs besides the description, by name."""
-        return {name: getattr(self, name) for name in (*DRAFTED, *KEPT)}
+        return dict(zip(_FIELDS, _fields_of(self), strict=True))
+
+    def keep(self, kept: Mapping[str, Any]) -> None:
+        """Be as the job of which these are the values."""
+        fields = _fields_in(kept)
+        self.restore(fields[: len(DRAFTED)])
+        (
+            self.epoch,
+            self.fails,
+            self.first_start,
+            self.forgiven,
+            self.priority,
+            self.promise,
+            self.stage,
+            self.stops,
+            self.stage_since,
+            self.suspended_on,
+        ) = fields[len(DRAFTED) :]
 
     def enter(self, phase: Phase) -> None:
         """Go on to another phase, or say that this cannot be."""

@@ -168,7 +168,18 @@ def hold(core: Core, job: ActiveJob) -> None:
 def job_of(core: Core, kept: JobRecord) -> ActiveJob:
     """A job as its record says, filed nowhere."""
     job = ActiveJob(kept.spec, kept.seq, core.room.need(kept.spec.shape))
-    for name, value in kept.state.items():
-        setattr(job, name, value)
+    job.keep(kept.state)
     job.awaiting = None if kept.awaiting is None else set(kept.awaiting)
     return job
+
+
+def take_apart(core: Core) -> None:
+    """Free the jobs of a copy that is no longer used.
+
+    Its parts refer to each other: left alone they stay until the next full garbage collection, and a copy a
+    second makes these frequent. They stop every thread, for 0.3 s in a plane with 10,000 jobs.
+    """
+    for job in core.jobs.values():
+        job.filed = job.timer = job.exit = None
+    for part in ("jobs", "running", "queue", "departures", "timers", "arrived", "attention"):
+        delattr(core, part)

@@ -30,9 +30,10 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from dovetail.control import inbox
 from dovetail.control.api.connections import REFUSED
 from dovetail.control.api.lanes import BODIES, CHANGES, LAB, QUESTIONS, SLOW, WIDTHS, Lane, Width
-from dovetail.control.api.limits import Buckets, Requests, Streams
+from dovetail.control.api.limits import Requests, Streams
 from dovetail.control.api.problems import Refusal, answer_to, invalid
 from dovetail.control.api.settings import Settings, is_loopback
+from dovetail.control.buckets import Buckets
 from dovetail.control.lists import Lists
 from dovetail.control.lookup import Lookup
 from dovetail.control.prices import PriceList

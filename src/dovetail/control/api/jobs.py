@@ -7,6 +7,7 @@ Within a tenant every token of the role user may act on every job, as a team sha
 from __future__ import annotations
 
 import json
+import math
 from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, replace
@@ -313,6 +314,7 @@ def explain_job(call: Studying, id: JobId) -> Response:
             "holders": holder_rows(call.caller, found.holders),
             "remedy": found.remedy,
             "remedies": [_remedy(one) for one in found.remedies],
+            "remedies_in": math.ceil(found.remedies_in) or None,
             "assumed": found.assumed,
             "estimate": None if found.estimate is None else found.estimate / SECOND,
             "estimate_source": found.estimate_source,
@@ -340,6 +342,7 @@ def _why_over(row: Any, now: int) -> Json:
         "holders": [],
         "remedy": "",
         "remedies": [],
+        "remedies_in": None,
         "assumed": "",
         "estimate": None,
         "estimate_source": None,

@@ -1,42 +1,13 @@
-"""Limits on the rate of requests, on requests at once, and on open streams."""
+"""Limits on requests at once and on open streams."""
 
 from __future__ import annotations
 
 import asyncio
-import threading
-import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 
 from dovetail.control.api.problems import Refusal
-
-MOST_BUCKETS = 10_000
-
-
-class Buckets:
-    """A token bucket for each key: `rate` a second in the long run, `burst` at once.
-
-    One that is full again need not be remembered, so no more are kept than speak in a while.
-    """
-
-    def __init__(self, rate: float, burst: float, clock: Callable[[], float] = time.monotonic) -> None:
-        self.rate, self.burst, self._clock = rate, burst, clock
-        self._full_at: dict[str, float] = {}  # when the bucket of a key is full again
-        self._turn = threading.Lock()
-
-    def take(self, key: str, amount: float = 1.0) -> float:
-        """0.0 if there was enough, else the seconds until there is."""
-        with self._turn:
-            now = self._clock()
-            full_at = max(self._full_at.get(key, now), now) + amount / self.rate
-            wait = full_at - now - self.burst / self.rate
-            if wait > 1e-9:
-                return wait
-            if len(self._full_at) >= MOST_BUCKETS:
-                self._full_at = {k: at for k, at in self._full_at.items() if at > now}
-            self._full_at[key] = full_at
-            return 0.0
 
 
 class Requests:

@@ -26,6 +26,8 @@ export function Waiting({ job, why, error }) {
         <dl class="jobs-facts">
           ${sooner.length > 0 && html`<dt>To start sooner</dt>
             ${sooner.map((one) => html`<dd key=${one.text} data-test="remedy">${said(one.text)}</dd>`)}`}
+          ${why.remedies_in && html`<dt>To start sooner</dt><dd>Not tried now: too many questions with this token.
+            Known in ${counted(why.remedies_in, "second")}.</dd>`}
           ${starts && html`<dt>Expected start</dt><dd>${span(starts)}</dd>`}
           ${why.assumed && html`<dt>Estimates</dt><dd data-test="assumed">${said(why.assumed)}</dd>`}
           ${ends && html`<dt>Expected finish</dt><dd>${span(ends)}</dd>`}
