@@ -219,7 +219,7 @@ class LeaseKeeper(threading.Thread):
 
 
 def now() -> float:
-    """Seconds on a clock that nobody sets, and that goes on while the machine sleeps."""
+    """Seconds on a clock that cannot be set, and that goes on while the machine sleeps."""
     return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 

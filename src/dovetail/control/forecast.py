@@ -4,7 +4,7 @@ One run answers the questions of all callers: it goes as far as a question needs
 cluster has changed. It takes every estimate as true. Estimates tend to be upper limits, and new jobs may go
 first. The answer is therefore a window: from half of the expected wait to one and a half times that.
 
-The loop only takes down the state of its core, once for all who ask at one moment. What is made of that is
+The loop only takes down the state of its core, once for all callers of a moment. What is made of that is
 the business of the caller's thread: one at a time runs ahead, and pauses while the loop is at work.
 """
 
@@ -149,7 +149,7 @@ class Forecasts:
             self._at_rest.set()
 
     def standing(self, core: Core, longest: float = LONGEST_RECORD) -> Standing:
-        """The core, taken down once for all who ask at this moment.
+        """The core, taken down once for all callers of this moment.
 
         One that took long to take down is given to later callers too, at most `longest` seconds.
         """

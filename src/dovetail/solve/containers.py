@@ -103,8 +103,8 @@ def divided(asked: Partition) -> IntMatrix:
 def _without_choice(asked: Partition) -> IntMatrix | None:
     """The best x where no program is needed: no application is elastic, and all that could start do.
 
-    With fixed numbers of containers the shares and the use follow from who runs. So it is best that nothing
-    is moved and every application starts, but for those that need more than all servers have left.
+    With fixed numbers of containers the shares and the use follow from which applications run. So it is best
+    that nothing is moved and every application starts, but for those that need more than is left.
     """
     held = asked.now.sum(axis=1)
     if (asked.least != asked.most).any() or ((held > 0) & (held != asked.least)).any():
