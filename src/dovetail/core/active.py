@@ -162,7 +162,7 @@ class ActiveJob:
         self.shape = shape = spec.shape
         self.traits = spec.traits
         self.gpus = shape.gpus
-        self.arrived_at = spec.arrived_at
+        self.arrived_at = self.stage_since = self.waiting_since = spec.arrived_at
         self.estimate = spec.estimate
         self.tenant = spec.tenant
         self.priority = spec.priority
@@ -173,7 +173,6 @@ class ActiveJob:
         self.suspended_on: Spots | None = None  # where its state is in host memory (Checkpoint.suspend)
         self.first_start: int | None = None
         self.stage = 0
-        self.stage_since = spec.arrived_at
         self.forgiven = 0
         self.filed: Entry | None = None  # its valid entry in the queue
         self.timer: tuple[int, int, ActiveJob] | None = None
@@ -193,7 +192,6 @@ class ActiveJob:
         self.rate = 1.0
         self.started_at = 0
         self.start_number = 0  # running jobs stand in this order; 0: it holds nothing
-        self.waiting_since = spec.arrived_at
 
     def save(self) -> Saved:
         saved: Saved = _saved(self)

@@ -31,7 +31,7 @@ from dovetail.model.cluster import Cluster
 from dovetail.model.errors import PolicyError
 from dovetail.model.estimate import DECLARED, Estimate, Estimator, speed_of
 from dovetail.model.event import FINISHED, SUBMITTED, Event
-from dovetail.model.grant import load_of
+from dovetail.model.grant import FULL, load_of
 from dovetail.model.view import JobView, Policy
 
 if TYPE_CHECKING:
@@ -147,21 +147,23 @@ class Core(State):
         if spots is None:  # the nodes with room have GPU types that the job does not accept
             submitted(self, spec, event[3])
             return self.handle(now, [])
-        # `admit` and `begin_on`, inlined: most jobs of a replay start here. `hear` has seen to it that the
-        # need of the shape is known, and that no job has a timer.
-        seq = self.seq
-        self.jobs[spec.id] = job = ActiveJob(spec, seq, self.needs[shape], event[3])
+        # `admit`, `begin_on` and `issue_start`, inlined: most jobs of a replay start here. `hear` has seen to
+        # it that the need of the shape is known, and that no job has a timer.
+        seq, job_id, epoch = self.seq, spec.id, event[3]
+        self.jobs[job_id] = job = ActiveJob(spec, seq, self.needs[shape], epoch)
         self.seq = seq + 1
-        actions: list[Action] = []
-        job.begin(now, spots, job.terms, shape.load if shape.plain else load_of(spots))
+        job.begin(now, spots, FULL, shape.load if shape.plain else load_of(spots))
         self.enter(job)
-        self.issue_start(job, actions)
+        job.epoch = epoch = epoch + 1
+        job.first_start = now
         self.displaced = NONE_DISPLACED
         self.number = number = self.number + 1
         self.decisions += 1
-        if len(self.departures.moved) > MOST_MOVED:
+        moved = self.departures.moved
+        if moved and len(moved) > MOST_MOVED:
             self.departures.settle()
-        return _new_tuple(Step, (number, now, [event], True, actions, ""))
+        start = _new_tuple(Start, (job_id, epoch, spots, FULL))
+        return _new_tuple(Step, (number, now, [event], True, [start], ""))
 
     # -- events
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from operator import attrgetter
 
 from dovetail.core.room import Room
 from dovetail.model.cluster import Cluster
@@ -29,8 +30,9 @@ def fitting(room: Room, job: Job) -> Job | None:
 
 def all_fitting(cluster: Cluster, jobs: Sequence[Job]) -> Sequence[Job]:
     """The jobs, with the elastic ones as the cluster holds them. A job that cannot run is left as it is."""
-    distinct = {id(job.traits): job.traits for job in jobs}  # many jobs share theirs
-    if not any(traits.elastic for traits in distinct.values()):
+    traits = list(map(attrgetter("traits"), jobs))
+    distinct = dict(zip(map(id, traits), traits, strict=True))  # many jobs share theirs
+    if not any(one.elastic for one in distinct.values()):
         return jobs
     room = Room(cluster)
     return [(fitting(room, job) or job) if job.traits.elastic else job for job in jobs]

@@ -34,7 +34,7 @@ def _steps(core: Core, world: World, jobs: Iterable[Job], until: int | None) -> 
     heap, holds, submit, handle = world.heap, world.holds, world.submit, core.handle
     start, perform, wake = world.start, world.perform, core.attention.wake
     rounds = core.policy.quantum is not None
-    last, again = -1, 0
+    last, counted = -1, (-1, 0)
     arrivals = iter(jobs)
     upcoming = next(arrivals, None)
     arrives = upcoming.arrived_at if upcoming is not None else FOREVER
@@ -63,9 +63,9 @@ def _steps(core: Core, world: World, jobs: Iterable[Job], until: int | None) -> 
             continue
         step = handle(now, events)
         if now != last:
-            last, again = now, 0
+            last = now
         else:
-            again = _counted(step, again)
+            counted = _counted(step, counted)
         for action in step[4]:
             if type(action) is Start:
                 start(now, action)
@@ -83,7 +83,7 @@ def _decisive_steps(core: Core, world: World, jobs: Iterable[Job]) -> Iterator[S
     arrives = upcoming.arrived_at if upcoming is not None else FOREVER
     time = heap[0][0] if heap else FOREVER
     alarm = FOREVER
-    last, again = -1, 0
+    last, counted = -1, (-1, 0)
     owed = False  # the core heard an event of this instant, and may still have to decide
     step: Step | None
     while True:
@@ -95,7 +95,7 @@ def _decisive_steps(core: Core, world: World, jobs: Iterable[Job]) -> Iterator[S
             now, event = time, heappop(heap)
             true = holds(event)  # this may add events of neighbours at the same instant
             time = heap[0][0] if heap else FOREVER
-            more = now in (time, arrives)
+            more = time == now or arrives == now  # noqa: PLR1714  # a tuple takes twice as long
             if true:
                 owed = more
                 step = hear(core, event, more)
@@ -113,9 +113,9 @@ def _decisive_steps(core: Core, world: World, jobs: Iterable[Job]) -> Iterator[S
         if step is None:
             continue
         if now != last:
-            last, again = now, 0
+            last = now
         else:
-            again = _counted(step, again)
+            counted = _counted(step, counted)
         for action in step[4]:
             if type(action) is Start:
                 start(now, action)
@@ -126,13 +126,14 @@ def _decisive_steps(core: Core, world: World, jobs: Iterable[Job]) -> Iterator[S
         yield step
 
 
-def _counted(step: Step, again: int) -> int:
-    """The steps of this instant in which no job arrived or ended, with this one.
+def _counted(step: Step, counted: tuple[int, int]) -> tuple[int, int]:
+    """The instant, and its steps but the first in which no job arrived or ended, with this one.
 
     A policy that resizes jobs back and forth would go on for ever where a resize takes no time.
     """
+    again = counted[1] if counted[0] == step.now else 0
     if any(event[1] in (SUBMITTED, FINISHED) for event in step.events):
-        return again
+        return step.now, again
     if again >= ENDLESS:
         last = ", ".join(map(_in_short, step.actions[:3])) or "none"
         cause = PlanError(
@@ -141,7 +142,7 @@ def _counted(step: Step, again: int) -> int:
             " or it comes to no end"
         )
         raise PolicyError(step, cause) from cause
-    return again + 1
+    return step.now, again + 1
 
 
 def _in_short(action: Action) -> str:
