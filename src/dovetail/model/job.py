@@ -150,9 +150,17 @@ class Checkpoint:
         """The pause of a running job that gets other spots; none if only its shares or terms are others."""
         if {spot[:2] for spot in before} == {spot[:2] for spot in after}:
             return 0
-        if self.shrink is not None and devices_of(after) < devices_of(before):
-            return self.shrink
+        return self.to_shrink if devices_of(after) < devices_of(before) else self.to_grow
+
+    @property
+    def to_grow(self) -> int:
+        """The pause of a running job that grows or moves."""
         return self.save + self.restore if self.resize is None else self.resize
+
+    @property
+    def to_shrink(self) -> int:
+        """The pause of a running job that shrinks."""
+        return self.to_grow if self.shrink is None else self.shrink
 
     def restart(self, suspended_on: Spots | None, spots: Spots) -> int:
         """The time that the next start takes on these spots."""

@@ -47,6 +47,8 @@ POLICIES: Registry[Policy] = Registry(
         "genie": "dovetail.policies.genie:genie",
         "chronus": "dovetail.policies.chronus:chronus",
         "marble": "dovetail.policies.marble:marble",
+        "wang": "dovetail.policies.wang:wang",
+        "dragon": "dovetail.policies.dragon:dragon",
     },
     plugins="dovetail.policies",
     remedy="install its plug-in where it is to decide, or name a file: FILE.py:FUNCTION",

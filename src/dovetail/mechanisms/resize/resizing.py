@@ -44,9 +44,9 @@ def enact_sizes(view: View, plan: Plan, sizes: Sizes, order: Order, place: Place
     waiting.sort(key=lambda row: row[:2])
     running = [(job, sizes[job.id]) for job in view.running.values() if job.id in sizes]
     for _, _, job, tasks in waiting:
-        _start(plan, job, tasks, place)
+        start(plan, job, tasks, place)
     grows = [(job, tasks) for job, tasks in running if tasks > held_tasks(job)]
-    lacks = [(job, tasks) for job, tasks in grows if not _grow(plan, job, _checked(job, tasks))]
+    lacks = [(job, tasks) for job, tasks in grows if not grow(plan, job, _checked(job, tasks))]
     shrinks = [(job, tasks) for job, tasks in running if tasks < held_tasks(job)]
     for job, tasks in shrinks:
         if tasks:
@@ -54,11 +54,11 @@ def enact_sizes(view: View, plan: Plan, sizes: Sizes, order: Order, place: Place
         elif job.traits.preemptible:
             plan.stop(job)
     for _, _, job, tasks in waiting:
-        if job.spots is None and not _start_smaller(plan, job, tasks, place) and not share(view, plan, job):
+        if job.spots is None and not start_smaller(plan, job, tasks, place) and not share(view, plan, job):
             plan.deny(job, "Resources")
     if shrinks:
         for job, tasks in lacks:
-            _grow(plan, job, tasks)
+            grow(plan, job, tasks)
 
 
 def held_tasks(job: JobView) -> int:
@@ -75,7 +75,7 @@ def _checked(job: JobView, tasks: int) -> int:
     return tasks
 
 
-def _grow(plan: Plan, job: JobView, tasks: int) -> bool:
+def grow(plan: Plan, job: JobView, tasks: int) -> bool:
     """To this number of tasks, or as near as there is room; whether it has them all."""
     has = held_tasks(job)
     room = plan.room.free_gpus // job.shape.each
@@ -85,13 +85,14 @@ def _grow(plan: Plan, job: JobView, tasks: int) -> bool:
     return False
 
 
-def _start_smaller(plan: Plan, job: JobView, tasks: int, place: Placement) -> bool:
+def start_smaller(plan: Plan, job: JobView, tasks: int, place: Placement) -> bool:
     """With this number of tasks, or with fewer, as far as the job runs with fewer."""
     least, _ = task_range(job.shape, job.traits)
-    return any(_start(plan, job, size, place) for size in range(tasks, least - 1, -1))
+    return any(start(plan, job, size, place) for size in range(tasks, least - 1, -1))
 
 
-def _start(plan: Plan, job: JobView, tasks: int, place: Placement) -> bool:
+def start(plan: Plan, job: JobView, tasks: int, place: Placement) -> bool:
+    """With this number of tasks, where the placement finds room."""
     spots = place.find(plan.room, sized(job, tasks))
     return spots is not None and plan.start(job, spots)
 
