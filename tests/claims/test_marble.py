@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
+from dovetail.mechanisms.allocate.marginal_gain import Gain
+from dovetail.mechanisms.allocate.sizes import Left
 from dovetail.mechanisms.order.keys import arrival
 from dovetail.mechanisms.place.placement import Placement, scattered
 from dovetail.model.estimate import task_range
 from dovetail.model.grant import devices_of
 from dovetail.model.job import Job
+from dovetail.model.units import WHOLE
 from dovetail.model.view import JobView, Plan, Policy, View
 from dovetail.policies import marble as marble_module
 from dovetail.policies.composed import Composed
@@ -23,15 +26,16 @@ from dovetail.testing.mutants import mutant
 MARBLE = "dovetail.policies.marble"
 
 
-def in_order_of_arrival(view: View, jobs: Sequence[JobView], free: int) -> list[tuple[JobView, int]]:
+def in_order_of_arrival(
+    jobs: Sequence[JobView], sizes: Mapping[str, int], left: Left, gain: Gain
+) -> dict[str, int]:
     """The first job gets what it can use, then the second."""
-    found = []
+    grown = {}
     for each in jobs:
-        held = devices_of(each.spots or ())
-        more = min(free, task_range(each.shape, each.traits)[1] - held)
-        free -= more
-        found.append((each, held + more))
-    return found
+        more = min(left.milli // WHOLE, task_range(each.shape, each.traits)[1] - sizes[each.id])
+        left.take(each, more)
+        grown[each.id] = sizes[each.id] + more
+    return grown
 
 
 def across_nodes(*, knee: float = 0.3) -> Policy:
@@ -86,7 +90,7 @@ MUTANTS = (
         "growth",
         "idle GPUs go to the job that arrived first",
         killed_by="test_idle_gpus_go_where_the_speed_gains_most",
-        replace={f"{MARBLE}:_dealt": in_order_of_arrival},
+        replace={f"{MARBLE}:dealt": in_order_of_arrival},
     ),
     mutant(
         "marble",
