@@ -47,6 +47,7 @@ POLICIES: Registry[Policy] = Registry(
         "genie": "dovetail.policies.genie:genie",
         "chronus": "dovetail.policies.chronus:chronus",
         "marble": "dovetail.policies.marble:marble",
+        "edl": "dovetail.policies.edl:edl",
     },
     plugins="dovetail.policies",
     remedy="install its plug-in where it is to decide, or name a file: FILE.py:FUNCTION",
