@@ -48,6 +48,7 @@ POLICIES: Registry[Policy] = Registry(
         "chronus": "dovetail.policies.chronus:chronus",
         "marble": "dovetail.policies.marble:marble",
         "edl": "dovetail.policies.edl:edl",
+        "elan": "dovetail.policies.elan:elan",
     },
     plugins="dovetail.policies",
     remedy="install its plug-in where it is to decide, or name a file: FILE.py:FUNCTION",
