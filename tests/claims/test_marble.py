@@ -7,12 +7,13 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
 
+from tests.claims.elastic_parts import in_order_of_arrival, sizes_at
+
 from dovetail.mechanisms.order.keys import arrival
 from dovetail.mechanisms.place.placement import Placement, scattered
-from dovetail.model.estimate import task_range
 from dovetail.model.grant import devices_of
 from dovetail.model.job import Job
-from dovetail.model.view import JobView, Plan, Policy, View
+from dovetail.model.view import Plan, Policy, View
 from dovetail.policies import marble as marble_module
 from dovetail.policies.composed import Composed
 from dovetail.sim.run import Run
@@ -21,17 +22,6 @@ from dovetail.testing.claims import claim, tells_apart
 from dovetail.testing.mutants import mutant
 
 MARBLE = "dovetail.policies.marble"
-
-
-def in_order_of_arrival(view: View, jobs: Sequence[JobView], free: int) -> list[tuple[JobView, int]]:
-    """The first job gets what it can use, then the second."""
-    found = []
-    for each in jobs:
-        held = devices_of(each.spots or ())
-        more = min(free, task_range(each.shape, each.traits)[1] - held)
-        free -= more
-        found.append((each, held + more))
-    return found
 
 
 def across_nodes(*, knee: float = 0.3) -> Policy:
@@ -86,7 +76,7 @@ MUTANTS = (
         "growth",
         "idle GPUs go to the job that arrived first",
         killed_by="test_idle_gpus_go_where_the_speed_gains_most",
-        replace={f"{MARBLE}:_dealt": in_order_of_arrival},
+        replace={f"{MARBLE}:dealt": in_order_of_arrival},
     ),
     mutant(
         "marble",
@@ -126,12 +116,6 @@ def scaling(name: str, power: float, *, minutes: float, at: float = 0.0, gpus: i
     return job(name, gpus=gpus, minutes=minutes, at=at, profile=profile, checkpoint=checkpoint, **limits)
 
 
-def sizes(result: Run, at: float) -> dict[str, int]:
-    """GPUs of each job at a time."""
-    now = round(at * SECOND)
-    return {s.job: devices_of(s.spots) for s in result.stretches if s.start <= now < s.end}
-
-
 def mean(values: Sequence[float]) -> float:
     return sum(values) / len(values)
 
@@ -144,7 +128,7 @@ def test_jobs_that_scale_badly_share_a_node() -> None:
     fifo = run(jobs, SIX, "fifo")
 
     def check(result: Run) -> None:
-        assert sizes(result, 1) == {"a": 2, "b": 2, "c": 2}
+        assert sizes_at(result, 1) == {"a": 2, "b": 2, "c": 2}
         assert 1.73 < fifo.makespan / result.makespan < 1.74
         assert 0.86 < mean(result.jct()) / mean(fifo.jct()) < 0.87
 
@@ -158,7 +142,7 @@ def test_a_job_that_scales_well_starts_with_more() -> None:
     jobs += [job("whole", gpus=6, minutes=60), job("one", minutes=1)]
 
     def check(result: Run) -> None:
-        assert sizes(result, 1) == {"well": 3, "badly": 2}
+        assert sizes_at(result, 1) == {"well": 3, "badly": 2}
 
     tells_apart(check, run(jobs, SIX, "marble"), run(jobs, SIX, "fifo"))
 
@@ -172,8 +156,8 @@ def test_idle_gpus_go_where_the_speed_gains_most() -> None:
     jobs = [scaling("badly", 0.5, minutes=20), scaling("well", 0.9, minutes=10)]
 
     def check(result: Run) -> None:
-        assert sizes(result, 60) == {"badly": 2, "well": 4}
-        assert sizes(result, result.finish("well") + 60) == {"badly": 6}
+        assert sizes_at(result, 60) == {"badly": 2, "well": 4}
+        assert sizes_at(result, result.finish("well") + 60) == {"badly": 6}
 
     tells_apart(check, run(jobs, SIX, "marble"), run(jobs, SIX, "fifo"))
 
@@ -183,9 +167,9 @@ def test_a_job_that_grew_gives_back_what_is_beyond_its_knee() -> None:
     jobs = [scaling("old", 0.5, minutes=60), scaling("new", 0.5, minutes=10, at=600)]
 
     def check(result: Run) -> None:
-        assert sizes(result, 590) == {"old": 6}
+        assert sizes_at(result, 590) == {"old": 6}
         assert result.start("new") < 620
-        assert sizes(result, 660) == {"old": 4, "new": 2}
+        assert sizes_at(result, 660) == {"old": 4, "new": 2}
         assert result.preemptions == 0
 
     tells_apart(check, run(jobs, SIX, "marble"), run(jobs, SIX, "fifo"))

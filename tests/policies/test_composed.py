@@ -147,6 +147,12 @@ def test_no_job_restarts_in_order_to_grow() -> None:
     assert result.preemptions == 0
 
 
+def test_a_job_without_gpus_does_not_grow() -> None:
+    policy = Composed(order=arrival, allocate=even, place=scattered, resize=elastic)
+    jobs = [job("cpu", gpus=0, minutes=2, traits=ELASTIC), job("gpu", minutes=1, at=30)]
+    assert run(jobs, ONE_NODE, policy).finished == 2
+
+
 def test_waiting_jobs_start_in_order() -> None:
     def all_as_asked(view: View) -> Sizes:
         return {}

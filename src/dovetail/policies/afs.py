@@ -9,12 +9,12 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from dovetail.mechanisms.allocate.sizes import Allocate
+from dovetail.mechanisms.allocate.sizes import Allocate, capacity
 from dovetail.mechanisms.order.attained_service import attained_service
 from dovetail.mechanisms.order.keys import arrival
 from dovetail.mechanisms.place.placement import scattered
 from dovetail.mechanisms.resize.resizing import elastic
-from dovetail.model.units import WHOLE, micros
+from dovetail.model.units import micros
 from dovetail.model.view import JobTable, Policy, View
 from dovetail.policies.composed import Composed
 
@@ -41,27 +41,10 @@ def shares(ranking: Callable[[JobTable], Ends]) -> Allocate:
 
     def allocate(view: View) -> dict[str, int]:
         table = view.table()
-        tasks = _dealt(table, _capacity(view), ranking(table))
+        tasks = _dealt(table, capacity(view), ranking(table))
         return {job.id: count for job, count in zip(table.jobs, tasks, strict=True)}
 
     return allocate
-
-
-def _capacity(view: View) -> int:
-    """Thousandths of GPUs to deal: all on open nodes, and those that jobs hold on other nodes.
-
-    It does not depend on which jobs run: shares that did would differ from one decision to the next, and jobs
-    would be stopped and started without end.
-    """
-    room, nodes = view.room, view.cluster.nodes
-    closed = {number for number in range(len(nodes)) if not room.is_open(number)}
-    kept = sum(
-        devices.bit_count()
-        for job in (view.running.values() if closed else ())
-        for node, devices, *_ in job.spots or ()
-        if node in closed
-    )
-    return WHOLE * (kept + sum(node.gpus for number, node in enumerate(nodes) if number not in closed))
 
 
 def _by_length(table: JobTable) -> Ends:

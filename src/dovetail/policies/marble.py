@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from functools import partial
 
+from dovetail.mechanisms.allocate.marginal_gain import dealt
+from dovetail.mechanisms.allocate.sizes import Left
 from dovetail.mechanisms.order.keys import arrival
 from dovetail.mechanisms.place.placement import Placement
 from dovetail.mechanisms.queue.discipline import Discipline
 from dovetail.mechanisms.resize.resizing import held_tasks, sized
 from dovetail.model.estimate import task_range
+from dovetail.model.units import WHOLE
 from dovetail.model.view import JobView, Plan, Policy, View
 from dovetail.policies.composed import Composed
 
@@ -116,26 +119,10 @@ def _grow(view: View, plan: Plan) -> None:
         if (node := _node(job)) is not None and plan.room.free_on(node):
             jobs.setdefault(node, []).append(job)
     for node, here in jobs.items():
-        for job, tasks in _dealt(view, here, plan.room.free_on(node).bit_count()):
-            plan.resize(job, tasks)
-
-
-def _dealt(view: View, jobs: Sequence[JobView], free: int) -> list[tuple[JobView, int]]:
-    tasks = {job.id: held_tasks(job) for job in jobs}
-    grown = dict[str, JobView]()
-    for _ in range(free):
-        rows = [
-            (gain, -job.seq, job)
-            for job in jobs
-            if tasks[job.id] < task_range(job.shape, job.traits)[1]
-            and (gain := _gain(view, job, tasks[job.id] + 1)) > 0
-        ]
-        if not rows:
-            break
-        best = max(rows, key=lambda row: row[:2])[2]
-        tasks[best.id] += 1
-        grown[best.id] = best
-    return [(job, tasks[id]) for id, job in grown.items()]
+        held = {job.id: held_tasks(job) for job in here}
+        left = Left(WHOLE * plan.room.free_on(node).bit_count())
+        for job_id, tasks in dealt(here, held, left, partial(_gain, view)).items():
+            plan.resize(view.running[job_id], tasks)
 
 
 def _node(job: JobView) -> int | None:

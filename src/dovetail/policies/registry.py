@@ -49,6 +49,8 @@ POLICIES: Registry[Policy] = Registry(
         "marble": "dovetail.policies.marble:marble",
         "wang": "dovetail.policies.wang:wang",
         "dragon": "dovetail.policies.dragon:dragon",
+        "edl": "dovetail.policies.edl:edl",
+        "elan": "dovetail.policies.elan:elan",
     },
     plugins="dovetail.policies",
     remedy="install its plug-in where it is to decide, or name a file: FILE.py:FUNCTION",

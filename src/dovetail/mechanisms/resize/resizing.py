@@ -45,7 +45,7 @@ def enact_sizes(view: View, plan: Plan, sizes: Sizes, order: Order, place: Place
     running = [(job, sizes[job.id]) for job in view.running.values() if job.id in sizes]
     for _, _, job, tasks in waiting:
         start(plan, job, tasks, place)
-    grows = [(job, tasks) for job, tasks in running if tasks > held_tasks(job)]
+    grows = [(job, tasks) for job, tasks in running if job.shape.each and tasks > held_tasks(job)]
     lacks = [(job, tasks) for job, tasks in grows if not grow(plan, job, _checked(job, tasks))]
     shrinks = [(job, tasks) for job, tasks in running if tasks < held_tasks(job)]
     for job, tasks in shrinks:
