@@ -231,6 +231,7 @@ class ActiveJob:
             self.fails,
             self.first_start,
             self.forgiven,
+            self.noise_scale,
             self.priority,
             self.promise,
             self.stage,
