@@ -10,15 +10,55 @@ from benchmarks.figure import Figure
 from dovetail.core.core import Core
 from dovetail.model.cluster import parse_cluster
 from dovetail.model.event import FINISHED, SUBMITTED
+from dovetail.model.goodput import Goodput, StepTime
 from dovetail.model.job import Job, Profile, Traits, gang
-from dovetail.model.units import SECOND
+from dovetail.model.units import MINUTE, SECOND
 from dovetail.policies.registry import POLICIES
 
 JOBS, CLUSTER = 1_000, "128x8"
 AFS_LIMIT_MS = 50.0
+ADAPTIVE_JOBS, ADAPTIVE_CLUSTER = 160, "8x8"
+POLLUX_LIMIT_MS = 100.0
 
 
 def elastic() -> Iterator[Figure]:
+    """AFS and Pollux."""
+    yield from afs()
+    yield from pollux()
+
+
+def pollux() -> Iterator[Figure]:
+    """Pollux: the round after one of the jobs has ended, the mean of several; measured 40 to 60 ms."""
+    luck, jobs = random.Random(1), list[Job]()
+    for number in range(ADAPTIVE_JOBS):
+        step = StepTime(
+            luck.uniform(0.02, 0.1),
+            luck.uniform(0.0005, 0.002),
+            luck.uniform(0.01, 0.05),
+            0.001,
+            luck.uniform(0.03, 0.2),
+            0.003,
+            luck.uniform(1, 5),
+        )
+        noise = ((1, luck.uniform(50, 500)), (1, luck.uniform(500, 5_000)))
+        traits = Traits(
+            least=1, most=64, profile=Profile(goodput=Goodput({"": step}, 128, 8_192, 256, noise))
+        )
+        seconds = round(60 + luck.expovariate(1 / 7_200)) * SECOND
+        jobs.append(Job(f"j{number}", 0, gang(16), seconds, seconds, traits=traits))
+    core = Core(parse_cluster(ADAPTIVE_CLUSTER), POLICIES.make("pollux"))
+    core.handle(0, [(0, SUBMITTED, job.id, 0, job) for job in jobs])
+    began = time.process_time()
+    for minute in range(1, 11):
+        now, name = minute * MINUTE, next(iter(core.running))
+        core.handle(now, [(now, FINISHED, name, core.jobs[name].epoch, None)])
+    took = 1_000 * (time.process_time() - began) / 10
+    note = f"{len(core.running):,} jobs on {core.cluster.gpus - core.room.free_gpus:,} GPUs"
+    name = f"pollux, a round of {ADAPTIVE_JOBS:,} jobs on {ADAPTIVE_CLUSTER}"
+    yield Figure(name, took, POLLUX_LIMIT_MS, "CPU ms", note)
+
+
+def afs() -> Iterator[Figure]:
     """AFS: the decision after one of a thousand jobs has ended, the best of several."""
     luck, jobs = random.Random(1), list[Job]()
     for number in range(JOBS):

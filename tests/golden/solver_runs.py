@@ -14,9 +14,12 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from tests.golden.gavel_runs import trace
-from tests.golden.journals import WORLDS, World, digest
+from tests.golden.journals import WORLDS, Draws, World, digest
 
 from dovetail.model.cluster import Cluster, GpuType, Node
+from dovetail.model.goodput import Goodput, StepTime
+from dovetail.model.job import Checkpoint, Job, Profile, Traits, gang
+from dovetail.model.units import SECOND
 from dovetail.traces.gavel import read_gavel
 
 DIGESTS = Path(__file__).with_name("data") / "solver_journals.csv"
@@ -50,7 +53,31 @@ def first_jobs(name: str, count: int = 45) -> Callable[[], World]:
     return made
 
 
-ALL_WORLDS = {"typed": first_jobs("typed"), "stormy": first_jobs("stormy"), "pairs": pairs}
+def adaptive() -> World:
+    """Jobs that set their batch by goodput, on two types: powers of floats reach every rate."""
+    draws, jobs = Draws(7), list[Job]()
+    for i in range(24):
+        figures = [draws.of((10, 17, 23)) / 1_000 for _ in range(3)]
+        slow = StepTime(2 * figures[0], 0.003, figures[1], 0.001, 3 * figures[2], 0.002, 1.7)
+        fast = StepTime(figures[0], 0.001, figures[1], 0.001, 3 * figures[2], 0.002, 2.3)
+        noise = tuple((1, scale * draws.of((50, 90, 170))) for scale in (1, 10, 60))
+        model = Goodput({"": fast, "slow": slow}, 32, 4_096, 128, noise)
+        work = draws.of((600, 1_800, 5_400)) * SECOND
+        traits = Traits(
+            least=1, most=12, checkpoint=Checkpoint(restore=SECOND), profile=Profile(goodput=model)
+        )
+        jobs.append(Job(f"j{i}", i * draws.of((20, 90)) * SECOND, gang(4), work, work, traits=traits))
+    jobs.sort(key=lambda job: job.arrived_at)
+    nodes = [Node(f"n{i}", 4, GpuType("fast" if i < 2 else "slow")) for i in range(4)]
+    return World(Cluster(tuple(nodes)), jobs, ())
+
+
+ALL_WORLDS = {
+    "adaptive": adaptive,
+    "typed": first_jobs("typed"),
+    "stormy": first_jobs("stormy"),
+    "pairs": pairs,
+}
 
 OBJECTIVES = ("max-min", "max-sum", "makespan", "finish-time")
 RUNS = (
@@ -71,6 +98,8 @@ RUNS = (
         SolverRun(policy, {}, "typed")
         for policy in ("allox", "astraea", "dorm", "gandiva-fair", "shockwave", "themis")
     ),
+    SolverRun("pollux", {}, "adaptive"),
+    SolverRun("pollux", {"power": -2.0}, "typed"),
 )
 
 

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from dovetail.model.cluster import parse_cluster
 from dovetail.model.errors import TraceError
+from dovetail.model.estimate import task_range
 from dovetail.model.job import Arch, Job, Kind, Role, Shape, Traits, gang
 from dovetail.model.units import GIB, HOUR, MIB, MINUTE, SECOND
+from dovetail.testing.build import run
 from dovetail.traces import FORMATS, load_trace
 from dovetail.traces.formats import sniffed
 
@@ -238,6 +242,16 @@ def test_pollux_durations_come_from_measured_tables() -> None:
         load_trace(SAMPLES / "pollux.csv")
     with pytest.raises(TraceError, match="no validation runs of cifar10"):
         load_trace(SAMPLES / "pollux.csv", profiles=SAMPLES)
+
+
+def test_pollux_jobs_have_a_fitted_model_of_their_goodput() -> None:
+    jobs = jobs_of("pollux.csv", profiles="pollux")
+    on = parse_cluster("4x4")
+    # What Pollux' own simulator needed for them; a model without accumulated gradients is slower.
+    for name, finished in (("cifar10-0", 947), ("cifar10-3", 564), ("bert-4", 2534)):
+        alone = replace(jobs[name], arrived_at=0, traits=replace(jobs[name].traits, least=None, most=None))
+        assert 0.75 * finished < run([alone], on, "fifo").jct()[0] < 1.5 * finished
+    assert task_range(jobs["bert-4"].shape, jobs["bert-4"].traits) == (1, 64)
 
 
 def test_tiresias() -> None:

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from dovetail.model.goodput import Goodput, StepTime
 from dovetail.model.job import PLAIN, Arch, Checkpoint, Job, Kind, Profile, Role, Shape, Traits, gang
 from dovetail.model.units import WHOLE
 from dovetail.traces import load_trace, write_csv, write_jsonl
@@ -37,10 +38,22 @@ shapes = st.builds(
     words,
 )
 checkpoints = st.builds(Checkpoint, st.none() | times, st.booleans(), times, times, times)
-profiles = st.builds(
+step_times = st.builds(StepTime, positive, positive, positive, positive, positive, positive, st.floats(1, 10))
+goodputs = st.builds(
+    Goodput,
+    st.dictionaries(kinds, step_times, max_size=2).map(lambda steps: {"": StepTime(0.1), **steps}),
+    st.integers(1, 99),
+    st.sampled_from([0, 512]),
+    st.integers(0, 64),
+    st.lists(st.tuples(positive, positive), max_size=3).map(tuple),
+)
+profiles = st.builds(Profile, goodput=goodputs) | st.builds(
     Profile,
     speeds=st.dictionaries(kinds, positive, max_size=3),
     curve=st.dictionaries(st.integers(1, 64), positive, max_size=4),
+    curves=st.dictionaries(
+        kinds, st.dictionaries(st.integers(1, 64), positive, min_size=1, max_size=4), max_size=2
+    ),
     split=positive | st.dictionaries(kinds, positive, min_size=1),
     use=st.floats(0, 1),
     hurt=st.floats(0, 1),

@@ -91,6 +91,7 @@ KEPT = (
     "fails",
     "first_start",
     "forgiven",
+    "noise_scale",
     "priority",
     "promise",
     "stage",
@@ -130,6 +131,7 @@ class ActiveJob:
         "id",
         "live_at",
         "need",
+        "noise_scale",
         "phase",
         "priority",
         "promise",
@@ -174,6 +176,7 @@ class ActiveJob:
         self.first_start: int | None = None
         self.stage = 0
         self.forgiven = 0
+        self.noise_scale: float | None = None  # of its gradient, as it last reported
         self.filed: Entry | None = None  # its valid entry in the queue
         self.timer: tuple[int, int, ActiveJob] | None = None
         self.exit: Place | None = None  # its valid entry among the departures
@@ -228,6 +231,7 @@ class ActiveJob:
             self.fails,
             self.first_start,
             self.forgiven,
+            self.noise_scale,
             self.priority,
             self.promise,
             self.stage,

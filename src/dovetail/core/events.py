@@ -141,12 +141,14 @@ def _resized(state: State, event: Event, actions: list[Action]) -> None:
 
 def _progressed(state: State, event: Event, actions: list[Action]) -> None:
     """A running job has done this work, and goes on at this rate."""
-    time, _, job_id, epoch, (done, rate) = event
+    time, _, job_id, epoch, fact = event
     job = state.jobs.get(job_id)
     if job is None or job.epoch != epoch or not (job.phase is RUNNING or job.phase is GROWING):
         return
     job.settle(time)
-    job.done, job.rate = done, rate
+    job.done, job.rate = fact[0], fact[1]
+    if len(fact) > 2:
+        job.noise_scale = fact[2]
     state.touch(job)
     if state.order.until is not None:
         state.arm(job)

@@ -13,7 +13,9 @@ from operator import attrgetter
 from dovetail.core.room import Room
 from dovetail.model.cluster import Cluster
 from dovetail.model.estimate import declared_speed, task_range
+from dovetail.model.goodput import reference_goodput
 from dovetail.model.job import Job
+from dovetail.model.topology import fewest_nodes
 
 
 def fitting(room: Room, job: Job) -> Job | None:
@@ -39,9 +41,7 @@ def all_fitting(cluster: Cluster, jobs: Sequence[Job]) -> Sequence[Job]:
 
 
 def _smaller(cluster: Cluster, job: Job, tasks: int) -> Job:
-    kind = next(iter(job.shape.types or cluster.type_speeds))
-    speeds = [declared_speed(cluster, job.shape, job.traits, n, kind).speed for n in (job.shape.tasks, tasks)]
-    slower = speeds[0] / speeds[1]
+    slower = _reference(cluster, job, job.shape.tasks) / _reference(cluster, job, tasks)
     return replace(
         job,
         shape=job.shape.of(tasks),
@@ -49,3 +49,14 @@ def _smaller(cluster: Cluster, job: Job, tasks: int) -> Job:
         estimate=round(job.estimate * slower),
         fails_after=None if job.fails_after is None else round(job.fails_after * slower),
     )
+
+
+def _reference(cluster: Cluster, job: Job, tasks: int) -> float:
+    """The speed of the reference run that the job would have if it asked for this number of tasks."""
+    profile, shape = job.traits.profile, job.shape.of(tasks)
+    if profile is not None and profile.goodput is not None:
+        largest = max(node.gpus for node in cluster.nodes)  # the shape may need more nodes than there are
+        across = fewest_nodes(cluster, shape) > 1 or shape.gpus > largest
+        return reference_goodput(profile.goodput, shape.gpus or 1, across)
+    kind = next(iter(shape.types or cluster.type_speeds))
+    return declared_speed(cluster, job.shape, job.traits, tasks, kind).speed

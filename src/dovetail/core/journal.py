@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from functools import lru_cache
@@ -21,6 +22,7 @@ from dovetail.model.action import Action, Answer, Rent, Resize, SetPower, Start,
 from dovetail.model.cluster import Cluster, GpuType, Links, Node, Tenant
 from dovetail.model.errors import JournalError
 from dovetail.model.event import SUBMITTED, Event
+from dovetail.model.goodput import Goodput, StepTime
 from dovetail.model.grant import FULL, Terms
 from dovetail.model.job import Arch, Checkpoint, Job, Kind, Profile, Role, Shape, Traits
 
@@ -57,10 +59,20 @@ def _shape_to_json(shape: Shape) -> Mapping[str, Any]:
 def _traits_to_json(traits: Traits) -> Mapping[str, Any]:
     written = _spare(traits, Traits())
     if traits.profile is not None:
-        written["profile"] = _spare(traits.profile, Profile())
+        written["profile"] = profile = _spare(traits.profile, Profile())
+        if traits.profile.goodput is not None:
+            profile["goodput"] = _goodput_to_json(traits.profile.goodput)
     if "checkpoint" in written:
         written["checkpoint"] = _spare(traits.checkpoint, Checkpoint())
     return written
+
+
+def _goodput_to_json(model: Goodput) -> dict[str, Any]:
+    written = _spare(model, Goodput({"": _STEP}, 1))
+    return written | {"steps": {kind: _spare(step, _STEP) for kind, step in model.steps.items()}}
+
+
+_STEP = StepTime(compute=math.inf)  # no step takes that long: its compute is always written
 
 
 def job_to_json(job: Job) -> dict[str, Any]:
@@ -91,7 +103,13 @@ def job_from_json(read: Mapping[str, Any]) -> Job:
     if "profile" in traits:
         profile = dict(traits["profile"])
         if "curve" in profile:
-            profile["curve"] = {int(tasks): rate for tasks, rate in profile["curve"].items()}
+            profile["curve"] = _curve_from(profile["curve"])
+        if "curves" in profile:
+            profile["curves"] = {kind: _curve_from(curve) for kind, curve in profile["curves"].items()}
+        if "goodput" in profile:
+            model = profile["goodput"]
+            steps = {kind: StepTime(**step) for kind, step in model["steps"].items()}
+            profile["goodput"] = Goodput(**(model | {"steps": steps}))
         traits["profile"] = Profile(**profile)
     if "checkpoint" in traits:
         traits["checkpoint"] = Checkpoint(**traits["checkpoint"])
@@ -102,6 +120,10 @@ def job_from_json(read: Mapping[str, Any]) -> Job:
     plain = {name: value for name, value in read.items() if name not in ("shape", "traits")}
     plain.setdefault("estimate", plain["work"])
     return Job(shape=Shape(**shape), traits=Traits(**traits), **plain)
+
+
+def _curve_from(read: Mapping[str, float]) -> dict[int, float]:
+    return {int(tasks): rate for tasks, rate in read.items()}
 
 
 def cluster_to_json(cluster: Cluster) -> dict[str, Any]:

@@ -104,6 +104,7 @@ def _job_from_json(read: Mapping[str, Any]) -> JobRecord:
     state["terms"] = FULL if state["terms"] is None else Terms(**state["terms"])
     for name in ("spots", "runs_on", "suspended_on"):  # snapshots of earlier releases have no others
         state[name] = None if state.get(name) is None else _spots(state[name])
+    state.setdefault("noise_scale", None)  # likewise
     awaiting = None if read["awaiting"] is None else frozenset(read["awaiting"])
     return JobRecord(job_from_json(read["spec"]), read["seq"], state, awaiting, read["timer"])
 

@@ -15,6 +15,7 @@ from collections.abc import Hashable, Sequence
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from dovetail.model.cluster import Cluster
+from dovetail.model.goodput import relative_speed
 from dovetail.model.grant import Terms
 from dovetail.model.job import Profile, Shape, Traits
 from dovetail.model.profile_arithmetic import on_terms, ring, scaled
@@ -50,7 +51,7 @@ class Estimator(Protocol):
         tasks: int,
         type: str,
         nodes: int | None,  # None: as few as the gang needs
-        batch: int | None,  # None: the batch size of the reference run
+        batch: int | None,  # None: that of the reference run; an adaptive job sets its own (model.goodput)
     ) -> Estimate: ...
 
     def observed(self, view: View) -> Estimator: ...  # updated by the measured rates of running jobs
@@ -65,7 +66,9 @@ class Declared:
     def estimate(
         self, cluster: Cluster, job: JobView, tasks: int, type: str, nodes: int | None, batch: int | None
     ) -> Estimate:
-        return declared_speed(cluster, job.shape, job.traits, tasks, type, nodes, batch)
+        traits = job.traits
+        noise = job.noise_scale if traits.profile is not None and traits.profile.goodput else None
+        return declared_speed(cluster, job.shape, traits, tasks, type, nodes, batch, noise)
 
     def observed(self, view: View) -> Declared:
         return self
@@ -85,8 +88,12 @@ def declared_speed(
     type: str,
     nodes: int | None = None,
     batch: int | None = None,
+    noise: float | None = None,
 ) -> Estimate:
-    """What the profile of a job says of its speed; the arguments are those of `Estimator.estimate`."""
+    """What the profile of a job says of its speed; the arguments are those of `Estimator.estimate`.
+
+    `noise` is the noise scale that the job reported last; None: as its training begins.
+    """
     if not may_run(shape, traits, tasks, type):
         return IMPOSSIBLE
     profile = traits.profile
@@ -94,13 +101,21 @@ def declared_speed(
     if profile is None:
         return Estimate(own * tasks / shape.tasks if tasks != shape.tasks else own, ASSUMED)
     speed = profile.speeds.get(type, own)
+    if profile.goodput is not None:
+        model, size = profile.goodput, shape.of(tasks)
+        fewest = fewest_nodes(cluster, size) if nodes is None else nodes
+        held, asked = (size.gpus or 1, fewest > 1), (shape.gpus or 1, fewest_nodes(cluster, shape) > 1)
+        named = type in model.steps
+        speed = (1.0 if named else speed) * relative_speed(model, type, held, asked, noise, batch)
+        return Estimate(speed, KNOWN if named or type in profile.speeds or own == 1.0 else ASSUMED)
     if tasks != shape.tasks:
-        speed = speed * scaled(profile, tasks) / scaled(profile, shape.tasks)
+        speed = speed * scaled(profile, tasks, type) / scaled(profile, shape.tasks, type)
     if nodes is not None or (profile.gradient and tasks != shape.tasks):
         speed *= _placed(cluster, profile, shape, tasks, type, nodes)
     if batch is not None:
         speed *= on_terms(profile, Terms(batch=batch))
-    says = (type in profile.speeds or own == 1.0) and (tasks == shape.tasks or tasks in profile.curve)
+    curve = profile.curves.get(type, profile.curve)
+    says = (type in profile.speeds or own == 1.0) and (tasks == shape.tasks or tasks in curve)
     return Estimate(speed, KNOWN if says else ASSUMED)
 
 
@@ -143,7 +158,7 @@ def speed_of(
 
 def alike(estimator: Estimator, job: JobView) -> Hashable:
     """Jobs for which this is equal get equal estimates for a given type."""
-    return job.id if estimator.individual else (job.shape, id(job.traits), job.model)
+    return job.id if estimator.individual else (job.shape, id(job.traits), job.model, job.noise_scale)
 
 
 def types_of(cluster: Cluster, job: JobView) -> Sequence[str]:

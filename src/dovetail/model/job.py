@@ -12,6 +12,7 @@ from functools import cached_property, lru_cache
 from typing import Any
 
 from dovetail.model.cluster import SLICES
+from dovetail.model.goodput import Goodput
 from dovetail.model.grant import Spots, devices_of, same_place
 from dovetail.model.units import WHOLE
 
@@ -169,6 +170,9 @@ class Checkpoint:
         return self.suspend if same_place(suspended_on, spots) else self.save + self.restore
 
 
+_OF_GOODPUT = ("curve", "curves", "split", "gradient", "batch", "batch_cost", "noise_scale", "regimes")
+
+
 @dataclass(frozen=True, slots=True)
 class Profile:
     """How a job's speed depends on what it holds, relative to its reference run.
@@ -178,6 +182,8 @@ class Profile:
 
     speeds: Mapping[str, float] = field(default_factory=dict, hash=False)  # by GPU type; 0: cannot run
     curve: Mapping[int, float] = field(default_factory=dict, hash=False)  # by tasks; interpolated
+    # The same for types whose curve is another; each is relative to the number of tasks asked for.
+    curves: Mapping[str, Mapping[int, float]] = field(default_factory=dict, hash=False)
     # The slowdown on more nodes than needed: a factor, or one for each GPU type (1 if not given).
     split: float | Mapping[str, float] = field(default=1.0, hash=False)
     use: float = 1.0  # fraction of a device's time that the job uses when alone
@@ -194,6 +200,8 @@ class Profile:
     regimes: tuple[tuple[float, float], ...] = ()  # (part of its work, speed-up in it), in order
     # Speed by GPU type and by the model of another job on the same devices; 0: the two cannot share.
     beside: Mapping[str, Mapping[str, float]] = field(default_factory=dict, hash=False)
+    # Speed by GPU type, number of GPUs, nodes and batch, in place of the figures in `_OF_GOODPUT`.
+    goodput: Goodput | None = None
 
     def __post_init__(self) -> None:
         splits = self.split.values() if isinstance(self.split, Mapping) else (self.split,)
@@ -204,6 +212,11 @@ class Profile:
             if min(min(regime) for regime in known) <= 0:
                 raise ValueError(f"regimes are parts and speeds above 0, not {self.regimes}")
             object.__setattr__(self, "regimes", known)
+        if self.goodput is not None:
+            twice = [name for name in _OF_GOODPUT if getattr(self, name) != (1.0 if name == "split" else 0)]
+            twice = [name for name in twice if getattr(self, name) not in ((), {})]
+            if twice:
+                raise ValueError(f"goodput says what {', '.join(twice)} would say: give one of them")
 
     def split_on(self, kind: str) -> float:
         """The slowdown on more nodes than needed, on GPUs of a type."""

@@ -5,6 +5,7 @@ Pure functions that the simulator's true speed (sim.true_speed) and estimates (m
 
 from __future__ import annotations
 
+from dovetail.model.goodput import stage_at
 from dovetail.model.grant import Terms
 from dovetail.model.job import Profile
 
@@ -19,13 +20,7 @@ def regime_at(profile: Profile | None, done: int, work: int) -> tuple[float, int
     """
     if profile is None or not profile.regimes:
         return 1.0, work
-    whole, behind = sum(part for part, _ in profile.regimes), 0.0
-    for part, speed in profile.regimes:
-        behind += part
-        end = round(work * behind / whole)
-        if done < end:
-            return speed, end
-    return profile.regimes[-1][1], work
+    return stage_at(profile.regimes, done, work)
 
 
 def one_way(size: float, bandwidth: float) -> float:
@@ -38,9 +33,11 @@ def ring(size: float, gpus: int, bandwidth: float) -> float:
     return 2 * (gpus - 1) / gpus * size / bandwidth
 
 
-def scaled(profile: Profile, tasks: int) -> float:
+def scaled(profile: Profile, tasks: int, type: str = "") -> float:
     """Throughput of this number of tasks: interpolated between known points, linear without any."""
     curve = profile.curve
+    if profile.curves:
+        curve = profile.curves.get(type, curve)
     if not curve:
         return float(tasks)
     if tasks in curve:

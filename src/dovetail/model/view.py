@@ -66,6 +66,8 @@ class JobView(Protocol):
     @property
     def rate(self) -> float: ...  # measured, while it runs
     @property
+    def noise_scale(self) -> float | None: ...  # of its gradient, as it last reported; None: not yet
+    @property
     def first_start(self) -> int | None: ...
     @property
     def started_at(self) -> int: ...  # its last start
@@ -305,7 +307,7 @@ class View(Protocol):
         tasks: int | None = None,  # None: as many as it asked for
         type: str | None = None,  # None: what it runs on; while it waits the fastest that it accepts
         nodes: int | None = None,  # None: as few as the gang needs
-        batch: int | None = None,  # None: the batch size of its reference run
+        batch: int | None = None,  # None: that of its reference run; an adaptive job sets its own
     ) -> Estimate: ...  # an estimate: declared, measured or learned (model.estimate)
     def table(self) -> JobTable: ...  # all active jobs as arrays, made once per decision
 

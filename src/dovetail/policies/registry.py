@@ -46,6 +46,7 @@ POLICIES: Registry[Policy] = Registry(
         "afs": "dovetail.policies.afs:afs",
         "genie": "dovetail.policies.genie:genie",
         "chronus": "dovetail.policies.chronus:chronus",
+        "pollux": "dovetail.policies.pollux:pollux",
         "marble": "dovetail.policies.marble:marble",
         "wang": "dovetail.policies.wang:wang",
         "dragon": "dovetail.policies.dragon:dragon",

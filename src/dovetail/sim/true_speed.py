@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from dovetail.model.cluster import Cluster
+from dovetail.model.goodput import Goodput, relative_speed
 from dovetail.model.grant import FULL, Spots, Terms, devices_of, milli_of, nodes_of
 from dovetail.model.job import Arch, Profile, Shape, Traits, least_devices
 from dovetail.model.profile_arithmetic import on_terms, ring, scaled
@@ -34,7 +35,13 @@ class Speed(Protocol):
     """Work per unit of time, 1.0 being the job's reference run."""
 
     def rate(
-        self, shape: Shape, traits: Traits, spots: Spots, terms: Terms, met: Sequence[Neighbour]
+        self,
+        shape: Shape,
+        traits: Traits,
+        spots: Spots,
+        terms: Terms,
+        met: Sequence[Neighbour],
+        noise: float | None = None,  # of its gradient (model.goodput); None: as its training begins
     ) -> float: ...
 
 
@@ -45,7 +52,13 @@ class ProfiledSpeed:
     cluster: Cluster
 
     def rate(
-        self, shape: Shape, traits: Traits, spots: Spots, terms: Terms = FULL, met: Sequence[Neighbour] = ()
+        self,
+        shape: Shape,
+        traits: Traits,
+        spots: Spots,
+        terms: Terms = FULL,
+        met: Sequence[Neighbour] = (),
+        noise: float | None = None,
     ) -> float:
         profile = traits.profile
         held = devices_of(spots)
@@ -54,14 +67,12 @@ class ProfiledSpeed:
         if profile is None:
             slowest = min((self.cluster.nodes[spot[0]].type.speed for spot in spots if spot[1]), default=1.0)
             return slowest * held / shape.gpus if shape.gpus else slowest
-        slowest = min([self._type_speed(profile, spot[0]) for spot in spots if spot[1]], default=1.0)
         tasks = held // shape.each if shape.each else shape.tasks
-        rate = (
-            slowest * scaled(profile, tasks) / scaled(profile, shape.tasks)
-            if tasks != shape.tasks
-            else slowest
-        )
-        if len(nodes_of(spots)) > fewest_nodes(self.cluster, shape.of(tasks)):
+        if profile.goodput is not None:
+            rate = self._goodput(profile, profile.goodput, shape, spots, terms.batch, noise)
+        else:
+            rate = self._scaled(profile, shape, spots, tasks)
+        if profile.goodput is None and len(nodes_of(spots)) > fewest_nodes(self.cluster, shape.of(tasks)):
             rate /= self._split(profile, spots)
         if profile.gradient and held > 1:
             rate *= self._network(profile, shape, spots, held)
@@ -77,6 +88,39 @@ class ProfiledSpeed:
         if lent and met and (known := self._beside(profile, spots, terms, met)) is not None:
             return rate * known
         return rate * shared(profile, spots, terms, met, lent=lent)
+
+    def _scaled(self, profile: Profile, shape: Shape, spots: Spots, tasks: int) -> float:
+        """The speed of its slowest type of device, with this number of tasks."""
+        if profile.curves and tasks != shape.tasks:
+            kinds = {self.cluster.nodes[spot[0]].type.name: spot[0] for spot in spots if spot[1]}
+            return min(
+                self._type_speed(profile, node)
+                * scaled(profile, tasks, kind)
+                / scaled(profile, shape.tasks, kind)
+                for kind, node in kinds.items()
+            )
+        slowest = min([self._type_speed(profile, spot[0]) for spot in spots if spot[1]], default=1.0)
+        if tasks != shape.tasks:
+            return slowest * scaled(profile, tasks) / scaled(profile, shape.tasks)
+        return slowest
+
+    def _goodput(
+        self,
+        profile: Profile,
+        model: Goodput,
+        shape: Shape,
+        spots: Spots,
+        batch: int | None,
+        noise: float | None,
+    ) -> float:
+        nodes = nodes_of(spots)
+        asked = shape.gpus or 1, fewest_nodes(self.cluster, shape) > 1
+        found = []
+        for kind, node in {self.cluster.nodes[node].type.name: node for node in sorted(nodes)}.items():
+            own = 1.0 if kind in model.steps else self._type_speed(profile, node)
+            held = devices_of(spots), len(nodes) > 1
+            found.append(own * relative_speed(model, kind, held, asked, noise, batch))
+        return min(found, default=1.0)
 
     def _type_speed(self, profile: Profile, node: int) -> float:
         kind = self.cluster.nodes[node].type

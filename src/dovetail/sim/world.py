@@ -15,6 +15,7 @@ from heapq import heappush
 from dovetail.model.action import Action, Answer, Rent, Resize, SetPower, Start, Stop
 from dovetail.model.cluster import Cluster
 from dovetail.model.event import FAILED, FINISHED, NODE_JOINED, NODE_LOST, PROGRESSED, RESIZED, STOPPED, Event
+from dovetail.model.goodput import noise_at
 from dovetail.model.grant import Spots, Terms, load_of
 from dovetail.model.job import Job
 from dovetail.model.profile_arithmetic import regime_at
@@ -177,7 +178,9 @@ class World:
             if run is not None and run.turns == time and run.epoch == epoch and run.spots is not None:
                 run.done, run.live_at, run.rate = fact[0], time, fact[1]
                 self._foretell(run)
-            return run is not None and run.epoch == epoch and run.spots is not None and run.rate == fact[1]
+            if run is None or run.epoch != epoch or run.spots is None or run.live_at < time:
+                return False  # the last: a turn that was predicted before the job's speed changed
+            return bool(run.done == fact[0] and run.rate == fact[1])
         if kind == NODE_LOST:
             self._down.add(subject)
             self._freeze(time, subject)
@@ -240,8 +243,9 @@ class World:
         for other in met:
             self._rerate(now, other)
         self._foretell(run)
-        if run.rate != 1.0:
-            heappush(self.heap, (now, PROGRESSED, job_id, epoch, (run.done, run.rate)))
+        profile = job.traits.profile
+        if run.rate != 1.0 or (profile is not None and profile.goodput is not None):
+            heappush(self.heap, (now, PROGRESSED, job_id, epoch, self._fact(run)))
 
     def _stop(self, now: int, action: Stop) -> None:
         run = self._jobs.get(action.job)
@@ -290,7 +294,7 @@ class World:
             self._rerate(now, other)
         self._foretell(run)
         heappush(self.heap, (now, RESIZED, action.job, action.epoch, None))
-        heappush(self.heap, (now, PROGRESSED, action.job, action.epoch, (run.done, run.rate)))
+        heappush(self.heap, (now, PROGRESSED, action.job, action.epoch, self._fact(run)))
 
     def settle(self, now: int) -> list[str]:
         """At the end of a run: count the device time up to now, and return the jobs that hold devices."""
@@ -325,11 +329,29 @@ class World:
                 rate = run.rate / before * after
                 heappush(self.heap, (run.turns, PROGRESSED, job.id, run.epoch, (end, rate)))
                 return
+        elif profile is not None and profile.goodput is not None:
+            _, end = noise_at(profile.goodput, run.done, job.work)
+            if end < target:
+                rate = self._rated(run, self._met(run), end)
+                run.due, run.turns = -1, run.live_at - int(-(end - run.done) // run.rate)
+                report = self._fact(run, end, rate)
+                heappush(self.heap, (run.turns, PROGRESSED, job.id, run.epoch, report))
+                return
         left = max(0, target - run.done)
         run.due = run.live_at + (left if run.rate == 1.0 else -int(-left // run.rate))
         heappush(self.heap, (run.due, kind, job.id, run.epoch, fact))
 
-    def _rated(self, run: Running, met: list[Running]) -> float:
+    def _fact(self, run: Running, done: int | None = None, rate: float = 0.0) -> tuple[float, ...]:
+        """What a job reports: its work and rate, now or as given, and the noise scale if it has one."""
+        if done is None:
+            done, rate = run.done, run.rate
+        profile = run.job.traits.profile
+        if profile is None or profile.goodput is None:
+            return done, rate
+        return done, rate, noise_at(profile.goodput, done, run.job.work)[0]
+
+    def _rated(self, run: Running, met: list[Running], done: int | None = None) -> float:
+        """Its rate now, or after this much work."""
         job, spots = run.job, run.spots
         assert spots is not None
         neighbours = [
@@ -343,8 +365,11 @@ class World:
             for other in met
         ]
         traits = job.traits
-        rate = self._speed.rate(job.shape, traits, spots, run.terms, neighbours)
         profile = traits.profile
+        if profile is not None and profile.goodput is not None:
+            noise, _ = noise_at(profile.goodput, run.done if done is None else done, job.work)
+            return self._speed.rate(job.shape, traits, spots, run.terms, neighbours, noise)
+        rate = self._speed.rate(job.shape, traits, spots, run.terms, neighbours)
         if profile is not None and profile.regimes:
             rate *= regime_at(profile, run.done, job.work)[0]
         return rate
@@ -352,7 +377,7 @@ class World:
     def _rerate(self, now: int, run: Running) -> None:
         """Another job started or stopped on its devices: compute the job's rate again."""
         before, profile = run.rate, run.job.traits.profile
-        if profile is not None and profile.regimes:
+        if profile is not None and (profile.regimes or profile.goodput is not None):
             run.advance(now)  # its rate also depends on the work done
         rate = self._rated(run, self._met(run))
         if rate == before:
@@ -360,7 +385,7 @@ class World:
         run.advance(now)
         run.rate = rate
         self._foretell(run)
-        heappush(self.heap, (now, PROGRESSED, run.job.id, run.epoch, (run.done, rate)))
+        heappush(self.heap, (now, PROGRESSED, run.job.id, run.epoch, self._fact(run)))
 
     def _occupy(self, run: Running) -> list[Running]:
         """Put a job on its devices; returns the jobs that are there already."""

@@ -29,6 +29,7 @@ from dovetail.model.event import (
     SUBMITTED,
     Event,
 )
+from dovetail.model.goodput import noise_at
 from dovetail.model.grant import EMPTY, FULL, Spots, Terms, devices_of, load_of
 from dovetail.model.job import Job
 from dovetail.model.profile_arithmetic import regime_at
@@ -380,9 +381,12 @@ class Audit:
                 for device in numbers(devices):
                     met.update({other.job.id: other for other in there[node, device] if other is not book})
             neighbours = [_neighbour(met[name]) for name in sorted(met)]
-            book.rate = speed.rate(book.job.shape, book.job.traits, book.spots, book.terms, neighbours)
-            done = int(book.done) + 2  # the world counts whole microseconds
-            book.rate *= regime_at(book.job.traits.profile, done, book.job.work)[0]
+            made, done = book.job, int(book.done) + 2  # the world counts whole microseconds
+            profile = made.traits.profile
+            model = profile.goodput if profile is not None else None
+            noise = None if model is None else noise_at(model, done, made.work)[0]
+            book.rate = speed.rate(made.shape, made.traits, book.spots, book.terms, neighbours, noise)
+            book.rate *= regime_at(profile, done, made.work)[0]
 
 
 def _restart(book: Book) -> int:

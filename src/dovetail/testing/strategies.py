@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from dovetail.core.journal import cluster_to_json, job_to_json
 from dovetail.core.room import Room
 from dovetail.model.cluster import KNOWN_TYPES, Cluster, Node, Tenant
+from dovetail.model.goodput import Goodput, StepTime
 from dovetail.model.job import Checkpoint, Job, Profile, Shape, Traits, gang
 from dovetail.model.units import GIB, SECOND
 from dovetail.sim.world import Incident
@@ -116,6 +117,33 @@ def profiles(draw: st.DrawFn) -> Profile:
         split=draw(_SPLIT),
         use=draw(_USE),
         hurt=draw(_HURT),
+    )
+
+
+@cache
+@st.composite
+def goodputs(draw: st.DrawFn) -> Goodput:
+    """Models of goodput: for one GPU type or several, of jobs that set their batch or keep it."""
+    seconds = st.sampled_from((0.0, 0.005, 0.02))
+    more = st.sampled_from((0.0, 0.002))
+    step = st.builds(
+        StepTime,
+        st.sampled_from((0.02, 0.05)),
+        st.sampled_from((0.0, 0.001)),
+        seconds,
+        more,
+        seconds,
+        more,
+        st.sampled_from((1.0, 1.5, 10.0)),
+    )
+    named = draw(st.sets(st.sampled_from(("V100", "A100", "gpu"))))
+    stages = st.tuples(st.sampled_from((1, 2, 5)), st.sampled_from((0.0, 20.0, 500.0)))
+    return Goodput(
+        {kind: draw(step) for kind in ("", *sorted(named))},
+        32,
+        draw(st.sampled_from((0, 64, 128))),
+        draw(st.sampled_from((0, 16))),
+        tuple(draw(st.lists(stages, max_size=3))),
     )
 
 

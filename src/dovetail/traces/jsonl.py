@@ -125,12 +125,17 @@ def _plain(value: Any) -> Any:
         elif isinstance(item, tuple):
             said[field.name] = [_plain(x) if dataclasses.is_dataclass(x) else x for x in item]
         elif isinstance(item, Mapping):
-            said[field.name] = {
-                str(key): dict(inner) if isinstance(inner, Mapping) else inner for key, inner in item.items()
-            }
+            said[field.name] = {str(key): _inner(inner) for key, inner in item.items()}
         else:
             said[field.name] = item
     return said
+
+
+def _inner(item: Any) -> Any:
+    """A value of a mapping."""
+    if dataclasses.is_dataclass(item):
+        return _plain(item)
+    return dict(item) if isinstance(item, Mapping) else item
 
 
 def _number(time: int) -> float:
@@ -190,6 +195,9 @@ def _built(cls: type, where: str, said: Any) -> Any:
     for name in said:
         if name not in known:
             raise _WrongError(f"{where}: {_unknown(name, known)}")
+    needed = [name for name in known if name not in said and _default(cls, name) is dataclasses.MISSING]
+    if needed:
+        raise _WrongError(f"{where}: no {' and no '.join(needed)}")
     return cls(**{name: _checked(cls, name, f"{where}.{name}", value) for name, value in said.items()})
 
 
@@ -238,6 +246,8 @@ def _table(where: str, hint: Any, value: Any) -> dict[Any, Any]:
     if not isinstance(value, dict):
         raise _WrongError(f"{where} is {value!r}; give an object")
     key, inner = get_args(hint)
+    if dataclasses.is_dataclass(inner):
+        return {key(name): _built(inner, f"{where}.{name}", item) for name, item in value.items()}  # type: ignore[arg-type]
     if get_args(inner):
         return {key(name): _table(f"{where}.{name}", inner, item) for name, item in value.items()}
     return {key(name): _real(where, number) for name, number in value.items()}

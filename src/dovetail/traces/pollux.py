@@ -1,21 +1,28 @@
 """Workloads of Pollux (Qiao et al., OSDI 2021) and Sia (Jayaram Subramanya et al., SOSP 2023).
 
 They give the application and the number of replicas, but no duration. The durations are in tables of
-measurements that come with them, one directory for each application.
+measurements that come with them, one directory for each application. `data/pollux_models.json` has the same
+in short: the iterations of the training of each application, and a model of its goodput fitted to the tables.
 """
 
 from __future__ import annotations
 
+import json
 import math
 from functools import cache
 from pathlib import Path
 
 from dovetail.model.errors import TraceError
+from dovetail.model.goodput import Goodput, StepTime, step_time
 from dovetail.model.job import Job, Profile, Traits, gang
 from dovetail.model.units import micros
 from dovetail.traces.csv_rows import Row, rows
 from dovetail.traces.files import stem
 from dovetail.traces.trace import Dropped, Trace, assembled
+
+FITTED = "pollux"  # in place of a directory: the fitted models that are shipped
+_MODELS = Path(__file__).parent / "data" / "pollux_models.json"
+_MOST_REPLICAS = 64  # of an elastic job
 
 # Yolov3's memory allows less than was measured (AdaptDL's simulator/applications.py).
 _MOST_LOCAL = {"yolov3": 8.0}
@@ -35,13 +42,19 @@ def read_pollux(path: Path, profiles: Path | str | None = None, gpu: str = "", n
     linearly; gradients are accumulated over several passes if the local batch size is larger than any
     measured. Pollux itself changes batch size and replicas while a job runs; the fixed duration is that
     without changes.
+
+    With profiles="pollux" it does so: jobs are elastic and have the model of goodput that is shipped for
+    their application (measured on T4, four a node). Their work is that of a run with the application's first
+    batch size; the batch size of the workload does not count, because jobs set their own.
     """
+    if profiles == FITTED:
+        return _adaptive(path, node)
     if profiles is None:
         raise TraceError(
             str(path),
             None,
             "has no durations",
-            "give profiles=DIRECTORY, the measured tables that came with it",
+            f"give profiles=DIRECTORY, the measured tables that came with it, or profiles={FITTED}",
         )
     tables = _Tables(Path(profiles), f"-{gpu}" if gpu else "", node)
     dropped = Dropped()
@@ -61,6 +74,39 @@ def read_pollux(path: Path, profiles: Path | str | None = None, gpu: str = "", n
         jobs.append(Job(name, submit, gang(replicas), work, work, model=model, traits=kept[model, batch]))
     note = f"durations by the {gpu or 'default'} tables on the fewest nodes of {node} GPUs"
     return assembled(str(path), stem(path), "pollux", jobs, dropped, notes=(note,))
+
+
+def _adaptive(path: Path, node: int) -> Trace:
+    """Jobs with the models that are shipped."""
+    models = _models()
+    dropped, jobs = Dropped(), []
+    for row in rows(path, ("name", "time", "application", "num_replicas")):
+        name, replicas = row.text("application"), row.whole("num_replicas")
+        if not replicas:
+            dropped.add("no GPUs")
+            continue
+        if name not in models:
+            raise row.wrong(f"no model of {name}; there are {', '.join(models)}", "give profiles=DIRECTORY")
+        model, traits, iterations = models[name]
+        work = micros(iterations * step_time(model, "", replicas, replicas > node, model.batch))
+        jobs.append(
+            Job(row.text("name"), row.span("time"), gang(replicas), work, work, model=name, traits=traits)
+        )
+    note = f"elastic, with the goodput fitted to Pollux' measurements, on nodes of {node} GPUs"
+    return assembled(str(path), stem(path), "pollux", jobs, dropped, notes=(note,))
+
+
+@cache
+def _models() -> dict[str, tuple[Goodput, Traits, int]]:
+    """For each application its model, the traits of its jobs, and its iterations at the first batch."""
+    found = {}
+    for name, read in json.loads(_MODELS.read_text()).items():
+        figures = read["goodput"]
+        steps = {kind: StepTime(**step) for kind, step in figures["steps"].items()}
+        model = Goodput(**(figures | {"steps": steps}))
+        traits = Traits(least=1, most=_MOST_REPLICAS, profile=Profile(goodput=model))
+        found[name] = model, traits, read["iterations"]
+    return found
 
 
 class _Tables:

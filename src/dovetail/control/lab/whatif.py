@@ -172,7 +172,9 @@ def _on_new_type(kept: JobRecord, now: int, cluster: Cluster, asked: Replacement
     state["executed"] += elapsed
     state["since"], state["live_at"] = now, max(now, state["live_at"])
     speed = ProfiledSpeed(cluster)
-    state["rate"] = speed.rate(kept.spec.shape, kept.spec.traits, spots, state["terms"])
+    state["rate"] = speed.rate(
+        kept.spec.shape, kept.spec.traits, spots, state["terms"], (), state.get("noise_scale")
+    )
 
 
 # --- what comes of it -------------------------------------------------------------------------------
