@@ -6,7 +6,7 @@ that only `make test-long` runs. CONTRIBUTING.md says when to use which.
 pytest-xdist gives each worker a stretch of the list of tests. A worker starts at the front of its stretch,
 and workers that are done take over its rear (`--dist worksteal`). So slow tests stand in front: a slow test
 that started last would keep one worker busy after all others are done. Slow tests wait for jobs that sleep
-and for planes that start, so there is one worker more than there are processors.
+and for planes that start, so there are two workers more than there are processors.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ def _seconds(item: pytest.Item) -> float:
 @pytest.hookimpl(optionalhook=True)  # also where pytest-xdist is not installed
 def pytest_xdist_auto_num_workers() -> int:
     """What `-n auto` means here."""
-    return len(os.sched_getaffinity(0)) + 1
+    return len(os.sched_getaffinity(0)) + 2
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

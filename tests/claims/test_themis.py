@@ -219,6 +219,7 @@ def test_the_worst_off_are_better_off() -> None:
     tells_apart(check, on_random_apps("themis"), las)
 
 
+@pytest.mark.long
 @claim("themis", "offers to the worst-off apps only raise fairness, offers to all apps raise efficiency")
 def test_f_trades_fairness_for_efficiency() -> None:
     """Leases of 5 minutes: the wait for the end of one would hide what an app of 20 minutes is offered."""

@@ -24,7 +24,7 @@ import pytest
 from tests.control.test_api import FAST, PATIENCE, ROOT, Live, eventually, living
 from tests.control.test_scale import Deaf
 
-from dovetail.control import forecast, questions, submission
+from dovetail.control import forecast, questions, standing, submission
 from dovetail.control import inbox as inbox_module
 from dovetail.control.api import lanes
 from dovetail.control.api.auth import Gate
@@ -490,6 +490,7 @@ def test_the_loop_takes_its_core_down_once_for_all_that_ask(
         built: list[str] = []
         for module in (forecast, core_module):
             counted(monkeypatch, module, "recorded", taken)
+        for module in (standing, core_module):
             counted(monkeypatch, module, "rebuilt", built)
         asks = [partial(questions.forecast, plane, ANN, job_of(1 + hours)) for hours in range(30)]
         assert len(at_once(asks)) == 30

@@ -2,6 +2,7 @@
 
 The table is read when the tests are collected, so a new policy is tested from its first day. A policy that
 breaks a rule by its published behaviour is listed with the reason in `dovetail.testing.invariants.WAIVED`.
+The build runs this file once more on twice as many worlds.
 """
 
 from __future__ import annotations
@@ -39,35 +40,35 @@ def maker(name: str) -> Make:
 
 @every_policy
 @given(scene=scenes())
-@searched(25)
+@searched(12)
 def test_every_rule_holds(name: str, scene: Scene) -> None:
     keeps_every_rule(maker(name), scene, name)
 
 
 @every_policy
 @given(scene=scenes(plain=True, most=12))
-@searched(15)
+@searched(8)
 def test_every_rule_holds_for_plain_gangs(name: str, scene: Scene) -> None:
     keeps_every_rule(maker(name), scene, name)
 
 
 @every_policy
 @given(scene=scenes(lossy=True, most=15))
-@searched(15)
+@searched(8)
 def test_what_is_deferred_changes_nothing(name: str, scene: Scene) -> None:
     may_be_told_later(maker(name), scene)
 
 
 @every_policy
 @given(scene=scenes(lossy=True, most=15))
-@searched(15)
+@searched(8)
 def test_every_rule_holds_when_nodes_go(name: str, scene: Scene) -> None:
     keeps_every_rule(maker(name), scene, name)
 
 
 @every_policy
 @given(scene=scenes(lossy=True, most=15))
-@searched(6)
+@searched(3)
 def test_same_inputs_same_journal(name: str, scene: Scene) -> None:
     repeats_itself(maker(name), scene)
     replays(maker(name), scene)
@@ -75,28 +76,28 @@ def test_same_inputs_same_journal(name: str, scene: Scene) -> None:
 
 @every_policy
 @given(scene=scenes(most=15))
-@searched(6)
+@searched(3)
 def test_names_do_not_matter(name: str, scene: Scene) -> None:
     does_not_mind_names(maker(name), scene)
 
 
 @every_policy
 @given(scene=scenes(lossy=True, most=15))
-@searched(10)
+@searched(5)
 def test_an_abandoned_draft_leaves_no_trace(name: str, scene: Scene) -> None:
     leaves_no_trace(maker(name), scene)
 
 
 @every_policy
 @given(scene=scenes(lossy=True, most=15), at=st.integers(1, 30))
-@searched(10)
+@searched(5)
 def test_a_fork_has_the_same_future(name: str, scene: Scene, at: int) -> None:
     forks_alike(maker(name), scene, at)
 
 
 @every_policy
 @given(scene=scenes(lossy=True, most=15), at=st.integers(1, 30))
-@searched(10)
+@searched(5)
 def test_a_snapshot_has_the_same_future(name: str, scene: Scene, at: int) -> None:
     wakes_alike(maker(name), scene, at)
 

@@ -1,4 +1,4 @@
-"""Every objective against its oracle on 500 random problems, and the worked examples of the lesson."""
+"""Every objective against its oracle on many random problems, and the worked examples of the lesson."""
 
 from __future__ import annotations
 
@@ -74,10 +74,13 @@ def test_L4_fairness_costs_little_when_a_job_may_use_four() -> None:
 
 # --- against the oracles ---------------------------------------------------------------------------
 
+each_of_many = pytest.mark.parametrize("many", [100, pytest.param(500, marks=pytest.mark.long)])
 
-def test_level_is_the_optimum() -> None:
+
+@each_of_many
+def test_level_is_the_optimum(many: int) -> None:
     refused = 0
-    for shares, dice in instances(500, seed=1):
+    for shares, dice in instances(many, seed=1):
         n = len(shares.speed)
         scale = dice.lognormal(0.0, 2.0, n) * (dice.random(n) < 0.8)
         scale[0] = max(scale[0], 0.1)
@@ -93,11 +96,12 @@ def test_level_is_the_optimum() -> None:
         check_feasible(shares, found.x)
         assert (shares.reach(found.x) >= (found.value * scale + floor) * (1 - 1e-9) - 1e-9).all()
         assert expected <= found.value * (1 + found.gap) + 1e-8
-    assert 20 < refused < 250
+    assert many / 25 < refused < many / 2
 
 
-def test_a_level_for_work_left_is_the_least_makespan() -> None:
-    for i, (shares, dice) in enumerate(instances(500, seed=2)):
+@each_of_many
+def test_a_level_for_work_left_is_the_least_makespan(many: int) -> None:
+    for i, (shares, dice) in enumerate(instances(many, seed=2)):
         work = dice.lognormal(5.0, 1.5, len(shares.speed))
         found = level(shares, work)
         check_feasible(shares, found.x)
@@ -111,8 +115,9 @@ def test_a_level_for_work_left_is_the_least_makespan() -> None:
             assert makespan == pytest.approx(expected, rel=1e-6)
 
 
-def test_total_is_the_optimum() -> None:
-    for shares, dice in instances(500, seed=3, runnable=False):
+@each_of_many
+def test_total_is_the_optimum(many: int) -> None:
+    for shares, dice in instances(many, seed=3, runnable=False):
         n = len(shares.speed)
         gain = dice.normal(1.0, 1.0, n) if dice.random() < 0.5 else n - np.arange(n, dtype=float)
         floor = np.where(dice.random(n) < 0.2, dice.uniform(0.0, 0.2, n) * shares.speed.max(axis=1), 0.0)
@@ -127,8 +132,9 @@ def test_total_is_the_optimum() -> None:
         assert (shares.reach(found.x) >= floor * (1 - 1e-9)).all()
 
 
-def test_ratio_is_the_optimum() -> None:
-    for shares, dice in instances(500, seed=4):
+@each_of_many
+def test_ratio_is_the_optimum(many: int) -> None:
+    for shares, dice in instances(many, seed=4):
         n, m = shares.speed.shape
         gain, price = dice.uniform(0.1, 2.0, n), dice.uniform(0.5, 4.0, m)
         held = dice.random(n) < 0.5 * (dice.random() < 0.7)
@@ -144,8 +150,9 @@ def test_ratio_is_the_optimum() -> None:
         assert (shares.reach(found.x) >= floor * (1 - 1e-8)).all()
 
 
-def test_finish_is_the_optimum() -> None:
-    for i, (shares, dice) in enumerate(instances(500, seed=5)):
+@each_of_many
+def test_finish_is_the_optimum(many: int) -> None:
+    for i, (shares, dice) in enumerate(instances(many, seed=5)):
         n = len(shares.speed)
         age, work = dice.exponential(20.0, n), dice.lognormal(5.0, 1.0, n) * (dice.random(n) < 0.9)
         work[0] = max(work[0], 1.0)
