@@ -15,7 +15,8 @@ from dovetail.mechanisms.order.keys import arrival
 from dovetail.mechanisms.place.placement import scattered
 from dovetail.mechanisms.resize.resizing import elastic
 from dovetail.model.action import Answer
-from dovetail.model.estimate import task_range
+from dovetail.model.cluster import Cluster
+from dovetail.model.estimate import KNOWN, Estimate, task_range
 from dovetail.model.grant import devices_of
 from dovetail.model.job import Job
 from dovetail.model.view import JobView, Order, Policy, View
@@ -510,3 +511,24 @@ def test_every_accepted_deadline_is_met_if_estimates_are_exact(seeds: range) -> 
         assert all(result.run.finish(j.id) < float("inf") for j in jobs if j.deadline is None)
         accepted += len(result.accepted)
     assert accepted > 2 * len(seeds)
+
+
+class Changing:
+    """Two GPUs are taken to be faster than one until the job has started."""
+
+    individual = True
+
+    def estimate(
+        self, cluster: Cluster, job: JobView, tasks: int, type: str, nodes: int | None, batch: int | None
+    ) -> Estimate:
+        return Estimate(2.0 if tasks == 2 and job.epoch == 0 else 1.0, KNOWN)
+
+    def observed(self, view: View) -> Changing:
+        return self
+
+
+def test_a_job_whose_estimate_changes_gets_another_share() -> None:
+    jobs = [scaling("a", {1: 1.0, 2: 2.0}, seconds=20, deadline=15), scaling("b", {1: 1.0}, seconds=5, at=2)]
+    result = seen(jobs, 2, estimator=Changing())
+    assert result.accepted == {"a"}
+    assert result.run.finished == 2

@@ -9,6 +9,7 @@ Reconstructed: how the marginal return is counted (`marginal_return`), and what 
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush
@@ -214,9 +215,9 @@ class Book:
         ranks: dict[str, int] = {}  # of the level that a job has now
         for job in sorted(jobs, key=lambda job: (_due(job), job.seq)):
             gpus = next((row.gpus for row in shares.get(job.id, ()) if row.start <= now < row.end), 0)
-            if gpus and gpus <= spare:
-                ranks[job.id] = self.curve(job).gpus.index(gpus)
-                spare -= gpus
+            if gpus and max(gpus, self.curve(job).gpus[0]) <= spare:
+                ranks[job.id] = _rank(self.curve(job), gpus)
+                spare -= self.curve(job).gpus[ranks[job.id]]
         fixed: dict[str, int] = {}  # jobs that keep what they hold
         for job in without_gpus_first(jobs, shares):
             if job.id in ranks:
@@ -253,8 +254,7 @@ class Book:
 
         for job in jobs:
             share = shares.get(job.id)
-            gpus = self.curve(job).gpus
-            least[job.id] = gpus.index(max(row.gpus for row in share)) if share else 0
+            least[job.id] = _rank(self.curve(job), max(row.gpus for row in share)) if share else 0
             first = step(job.id, job.seq)
             if first is not None:
                 heap.append(first)
@@ -378,6 +378,11 @@ def _start(plan: Plan, job: JobView, tasks: int, was: Spots | None = None) -> bo
         return plan.start(job, was)
     spots = room.best(shape) or room.anywhere(shape)
     return spots is not None and plan.start(job, spots)
+
+
+def _rank(curve: Curve, gpus: int) -> int:
+    """The level of a share; the next smaller one if estimates have changed, and this one is none any more."""
+    return max(bisect_right(curve.gpus, gpus) - 1, 0)
 
 
 def _behind(share: Share, request: Request, now: int) -> bool:
