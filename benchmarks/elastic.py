@@ -14,17 +14,21 @@ from dovetail.model.goodput import Goodput, StepTime
 from dovetail.model.job import Job, Profile, Traits, gang
 from dovetail.model.units import MINUTE, SECOND
 from dovetail.policies.registry import POLICIES
+from dovetail.solve.reserved_shares import Request, profile, progressive_filling
 
 JOBS, CLUSTER = 1_000, "128x8"
 AFS_LIMIT_MS = 50.0
 ADAPTIVE_JOBS, ADAPTIVE_CLUSTER = 160, "8x8"
 POLLUX_LIMIT_MS = 100.0
+ADMISSION_LIMIT_MS = 20.0
+ELASTICFLOW_LIMIT_MS = 100.0
 
 
 def elastic() -> Iterator[Figure]:
-    """AFS and Pollux."""
+    """AFS, Pollux and ElasticFlow."""
     yield from afs()
     yield from pollux()
+    yield from elasticflow()
 
 
 def pollux() -> Iterator[Figure]:
@@ -76,3 +80,50 @@ def afs() -> Iterator[Figure]:
         took.append(1_000 * (time.process_time() - began))
     note = f"{len(core.running):,} jobs on {core.cluster.gpus - core.room.free_gpus:,} GPUs"
     yield Figure(f"afs, a decision over {JOBS:,} jobs on {CLUSTER}", min(took), AFS_LIMIT_MS, "CPU ms", note)
+
+
+def elasticflow() -> Iterator[Figure]:
+    """ElasticFlow: a job with a deadline beside a thousand accepted ones, more than there is room for now.
+
+    First the filling of all shares alone, which is the most that an admission may need; then the decision as
+    a whole, with the sizes of all jobs.
+    """
+    luck = random.Random(1)
+    kinds = []
+    for _ in range(20):
+        power = luck.uniform(0.4, 0.95)
+        kinds.append(Traits(least=1, most=16, profile=Profile(curve={n: n**power for n in range(1, 17)})))
+
+    def job(number: int) -> Job:
+        seconds = round(600 + luck.expovariate(1 / 7_200)) * SECOND
+        due = round(seconds * luck.uniform(0.5, 3.0))
+        return Job(f"j{number}", 0, gang(1), seconds, seconds, deadline=due, traits=luck.choice(kinds))
+
+    core = Core(parse_cluster(CLUSTER), POLICIES.make("elasticflow"))
+    jobs = [job(number) for number in range(JOBS)]
+    core.handle(0, [(0, SUBMITTED, each.id, 0, each) for each in jobs])
+    requests = [_request(each) for each in jobs]
+    filled = []
+    for _ in range(10):
+        began = time.process_time()
+        shares = progressive_filling(profile(0, core.cluster.gpus, ()), requests)
+        filled.append(1_000 * (time.process_time() - began))
+    later = sum(share is not None and (len(share) > 1 or share[0].start > 0) for share in shares)
+    note = f"{later:,} shares change over time, {shares.count(None):,} jobs have none"
+    yield Figure(f"elasticflow, filling {JOBS:,} shares", min(filled), ADMISSION_LIMIT_MS, "CPU ms", note)
+    took = []
+    for number in range(JOBS, JOBS + 20):
+        new = job(number)
+        began = time.process_time()
+        core.handle(0, [(0, SUBMITTED, new.id, 0, new)])
+        took.append(1_000 * (time.process_time() - began))
+    name = f"elasticflow, a decision with an admission, {JOBS:,} jobs on {CLUSTER}"
+    note = f"{len(core.jobs):,} accepted, {len(core.running):,} running"
+    yield Figure(name, min(took), ELASTICFLOW_LIMIT_MS, "CPU ms", note)
+
+
+def _request(job: Job) -> Request:
+    assert job.traits.profile is not None
+    assert job.deadline is not None
+    levels = (1, 2, 4, 8, 16)
+    return Request(job.work, job.deadline, levels, [job.traits.profile.curve[n] for n in levels])

@@ -49,6 +49,7 @@ POLICIES: Registry[Policy] = Registry(
         "pollux": "dovetail.policies.pollux:pollux",
         "marble": "dovetail.policies.marble:marble",
         "wang": "dovetail.policies.wang:wang",
+        "elasticflow": "dovetail.policies.elasticflow:elasticflow",
         "dragon": "dovetail.policies.dragon:dragon",
         "edl": "dovetail.policies.edl:edl",
         "elan": "dovetail.policies.elan:elan",
