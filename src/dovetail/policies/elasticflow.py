@@ -16,13 +16,14 @@ from heapq import heapify, heappop, heappush
 from math import ceil
 from typing import Literal, NamedTuple
 
+from dovetail.mechanisms.allocate.sizes import capacity
 from dovetail.mechanisms.order.keys import arrival
 from dovetail.mechanisms.resize.resizing import held_tasks
 from dovetail.mechanisms.rounds.active_jobs import gpu_jobs, start_cpu_jobs
 from dovetail.model.estimate import alike, task_range
 from dovetail.model.grant import Spots, devices_of, nodes_of
 from dovetail.model.topology import fewest_nodes
-from dovetail.model.units import MINUTE
+from dovetail.model.units import MINUTE, WHOLE
 from dovetail.model.view import JobView, Order, Plan, Policy, View
 from dovetail.solve.reserved_shares import (
     FAR,
@@ -120,7 +121,7 @@ class Book:
         self._view, self._margin, self._known = view, margin, dict[Hashable, Curve]()
         self._kinds = tuple(view.cluster.type_speeds)
         self._curves: dict[str, Curve] = {}
-        self._capacity = capacity(view)
+        self._capacity = capacity(view) // WHOLE
         self._requests: dict[tuple[str, float], Request] = {}
         self.kept = [  # by jobs that must not be stopped
             self._whole(job, view.now) for job in jobs if job.spots is not None and not may_be_stopped(job)
@@ -303,19 +304,6 @@ def levels(job: JobView) -> Iterator[int]:
 def without_gpus_first(jobs: Sequence[JobView], shares: Mapping[str, Share]) -> list[JobView]:
     """Jobs in the order in which they get a first GPU: accepted jobs by deadline, then by arrival."""
     return sorted(jobs, key=lambda job: (_due(job) if job.id in shares else FAR, job.seq))
-
-
-def capacity(view: View) -> int:
-    """GPUs on open nodes, and those that jobs hold on others."""
-    room, nodes = view.room, view.cluster.nodes
-    shut = {number for number in range(len(nodes)) if not room.is_open(number)}
-    kept = sum(
-        devices.bit_count()
-        for job in (view.running.values() if shut else ())
-        for node, devices, *_ in job.spots or ()
-        if node in shut
-    )
-    return kept + sum(node.gpus for number, node in enumerate(nodes) if number not in shut)
 
 
 def place(view: View, plan: Plan, jobs: Sequence[JobView], sizes: Mapping[str, int]) -> None:
