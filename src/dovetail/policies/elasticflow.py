@@ -22,6 +22,7 @@ from dovetail.mechanisms.resize.resizing import held_tasks
 from dovetail.mechanisms.rounds.active_jobs import gpu_jobs, start_cpu_jobs
 from dovetail.model.estimate import alike, task_range
 from dovetail.model.grant import Spots, devices_of, nodes_of
+from dovetail.model.job import Shape
 from dovetail.model.topology import fewest_nodes
 from dovetail.model.units import MINUTE, WHOLE
 from dovetail.model.view import JobView, Order, Plan, Policy, View
@@ -152,7 +153,13 @@ class Book:
             if speed > (rows[-1][1] if rows else 0.0):
                 rows.append((tasks, speed))
         rows = rows or [(shape.tasks, 1.0)]
-        return Curve([t for t, _ in rows], [t * shape.each for t, _ in rows], [speed for _, speed in rows])
+        gpus = [self._counted(shape, tasks) for tasks, _ in rows]
+        return Curve([tasks for tasks, _ in rows], gpus, [speed for _, speed in rows])
+
+    def _counted(self, shape: Shape, tasks: int) -> int:
+        """GPUs that this number of tasks may take; tasks that share GPUs may all be on the same ones."""
+        gpus = tasks * shape.each
+        return gpus if shape.exclusive else max(1, min(gpus, self._capacity))
 
     def request(self, job: JobView, margin: float = 0.0) -> Request:
         """What a job needs before its deadline."""
@@ -277,7 +284,7 @@ class Book:
 
     def _whole(self, job: JobView, now: int) -> Segment:
         """A job that is not stopped once it runs, from now to its end."""
-        gpus = job.shape.gpus if job.spots is None else devices_of(job.spots)
+        gpus = self._counted(job.shape, job.shape.tasks) if job.spots is None else devices_of(job.spots)
         speed = self.curve(job).speeds[0] if job.spots is None else job.rate or 1.0
         left = (job.remaining_at(now) or OVERDUE) + job.traits.checkpoint.restore * bool(job.epoch)
         return Segment(now, now + ceil(left / speed) + PADDING, gpus)
