@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from dovetail.core.table import Curves, Table
 
 _new_tuple = tuple.__new__  # a named tuple's own constructor takes twice as long
-RECENT = 200  # events that are kept for an error message
+RECENT = 100  # steps whose events are kept for an error message
 NONE_DISPLACED: Mapping[str, tuple[str, ...]] = MappingProxyType({})
 
 
@@ -90,7 +90,7 @@ class Core(State):
         self._draft: Draft | None = None  # the open draft
         self._notes: list[Note] | None = None
         self.unreported: list[Action] = []  # of events without a step: the next step reports them
-        self._recent: deque[Event] = deque(maxlen=RECENT)
+        self._recent: deque[list[Event]] = deque(maxlen=RECENT)
 
     # -- the one way in
 
@@ -114,7 +114,7 @@ class Core(State):
         if self.unreported:
             actions, self.unreported = self.unreported, actions
         if events:
-            self._recent.extend(events)
+            self._recent.append(events)
         try:
             arrivals = (
                 self._apply(events, actions) if events or attention.clocked or attention.quantum else None
@@ -139,7 +139,7 @@ class Core(State):
             return _new_tuple(Step, (self.number, now, events, False, actions, ""))
         return self._decided(events, actions, [], failure)
 
-    def start_arrival(self, event: Event) -> Step:
+    def start_arrival(self, event: Event, need: int) -> Step:
         """Start a job that fits as it arrives, by the policy's standing order."""
         now, spec = event[0], event[4]
         shape = spec.shape
@@ -148,9 +148,9 @@ class Core(State):
             submitted(self, spec, event[3])
             return self.handle(now, [])
         # `admit`, `begin_on` and `issue_start`, inlined: most jobs of a replay start here. `hear` has seen to
-        # it that the need of the shape is known, and that no job has a timer.
+        # it that no job has a timer.
         seq, job_id, epoch = self.seq, spec.id, event[3]
-        self.jobs[job_id] = job = ActiveJob(spec, seq, self.needs[shape], epoch)
+        self.jobs[job_id] = job = ActiveJob(spec, seq, need, epoch)
         self.seq = seq + 1
         job.begin(now, spots, FULL, shape.load if shape.plain else load_of(spots))
         self.enter(job)
@@ -337,4 +337,4 @@ class Core(State):
 
     def _last_events(self, job_id: str) -> list[Event]:
         """What happened to a job lately, for an error message."""
-        return [event for event in self._recent if event[2] == job_id][-8:]
+        return [event for events in self._recent for event in events if event[2] == job_id][-8:]

@@ -53,10 +53,8 @@ def finished(state: State, job_id: str, epoch: int, actions: list[Action]) -> No
     if job is None or job.epoch != epoch:
         return  # of an earlier start
     if job.phase is RUNNING and not state.stopping.held:  # most jobs end here
-        spots = job.spots
-        assert spots is not None
         state.leave(job)
-        state.room.give(spots)
+        state.room.give(job.spots)  # type: ignore[arg-type]  # a running job has spots
         del state.jobs[job_id]
         job.phase = ENDED
         job.timer = None

@@ -67,7 +67,7 @@ def hear(core: Core, event: Event, more: bool) -> Step | None:
             and (need := core.needs.get(event[4].shape)) is not None
             and need <= level
         ):
-            return core.start_arrival(event)
+            return core.start_arrival(event, need)
         job = submitted(core, event[4], event[3])
         if proof == NO_FIT:
             if job.need > level and not core.unreported:

@@ -86,8 +86,9 @@ class Queue:
                 self._next, self.need, self._least = self.need, need, entry
             else:
                 self._next = need
-        for joined in self._joined:
-            joined.append(entry)
+        if self._joined:
+            for joined in self._joined:
+                joined.append(entry)
         one = self._one
         if one is not None:
             heappush(one, entry)

@@ -308,10 +308,9 @@ class State:
 
     def _departure_key(self, job: ActiveJob) -> Key | None:
         """The key of a running job in the departure index; None for a job that is never preempted."""
-        assert self._yields is not None
         if self.spares and not job.traits.preemptible:
             return None
-        return self._yields(job, self.now)
+        return self._yields(job, self.now)  # type: ignore[misc]  # the index has jobs only if there are keys
 
 
 def timer_past(job: ActiveJob, at: int, now: int) -> PlanError:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from enum import StrEnum
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from typing import Any
 
 from dovetail.model.cluster import SLICES
@@ -42,8 +42,19 @@ class Role:
     memory: int = 0
 
 
-@dataclass(frozen=True, eq=False)
-class Shape:
+class _Derived:
+    """What follows from the fields of a shape, in slots: every start reads it; a cached property is slow."""
+
+    __slots__ = ("exclusive", "gpus", "load", "plain")
+
+    gpus: int  # the number of devices, whole or shared
+    load: int  # milli-GPUs asked for in all; a slice counts by its memory slots
+    plain: bool  # tasks are single whole GPUs and ask for nothing else: the case that the indexes serve
+    exclusive: bool  # the job shares no device with other jobs
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Shape(_Derived):
     """A gang of equal tasks, each on one node. Jobs of one shape fit in the same places.
 
     Equal shapes are one object, so that queues compare and hash them at no cost.
@@ -64,6 +75,14 @@ class Shape:
             raise ValueError(f"no job has the shape {self}")
         if self.slice and self.slice not in SLICES:
             raise ValueError(f"no GPU has a slice {self.slice!r}; there are {', '.join(SLICES)}")
+        whole = self.milli == WHOLE and not self.slice
+        part = WHOLE * SLICES[self.slice][0] // 8 if self.slice else self.milli
+        derive = object.__setattr__
+        derive(self, "gpus", self.tasks * self.each)
+        derive(self, "load", self.tasks * self.each * part)
+        derive(self, "exclusive", whole)
+        asks_more = self.cpus or self.memory or self.roles or self.partition
+        derive(self, "plain", whole and self.each == 1 and not asks_more)
 
     def __new__(cls, *values: Any, **named: Any) -> Shape:
         key = (values, tuple(sorted(named.items())))
@@ -76,31 +95,6 @@ class Shape:
 
     def __reduce__(self) -> tuple[type[Shape], tuple[Any, ...]]:
         return Shape, tuple(getattr(self, name) for name, _ in _SHAPE_FIELDS)
-
-    @cached_property
-    def gpus(self) -> int:
-        """The number of devices, whole or shared."""
-        return self.tasks * self.each
-
-    @cached_property
-    def load(self) -> int:
-        """Milli-GPUs asked for in all; a slice counts by its memory slots."""
-        part = WHOLE * SLICES[self.slice][0] // 8 if self.slice else self.milli
-        return self.tasks * self.each * part
-
-    @cached_property
-    def plain(self) -> bool:
-        """Whether tasks are single whole GPUs and ask for nothing else: the case that the indexes serve."""
-        return (
-            self.each == 1
-            and self.milli == WHOLE
-            and not (self.slice or self.cpus or self.memory or self.roles or self.partition)
-        )
-
-    @cached_property
-    def exclusive(self) -> bool:
-        """Whether the job shares no device with other jobs."""
-        return self.milli == WHOLE and not self.slice
 
     def of(self, tasks: int) -> Shape:
         """The same shape with another number of tasks."""
@@ -223,8 +217,16 @@ class Profile:
         return self.split if isinstance(self.split, float | int) else self.split.get(kind, 1.0)
 
 
-@dataclass(frozen=True)
-class Traits:
+class _Elastic:
+    """What follows from the fields of traits."""
+
+    __slots__ = ("elastic",)
+
+    elastic: bool  # the job runs with other numbers of tasks as well
+
+
+@dataclass(frozen=True, slots=True)
+class Traits(_Elastic):
     """What jobs of one kind have in common."""
 
     kind: Kind = Kind.TRAIN
@@ -237,9 +239,8 @@ class Traits:
     retries: int = 0  # after a failure of its own
     preemptible: bool = True
 
-    @cached_property
-    def elastic(self) -> bool:
-        return self.least is not None or self.most is not None
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "elastic", self.least is not None or self.most is not None)
 
 
 PLAIN = Traits()

@@ -49,7 +49,7 @@ class Running:
         "rate",
         "row",
         "saved",
-        "simple",
+        "simple_load",
         "since",
         "spots",
         "suspended_on",
@@ -66,8 +66,10 @@ class Running:
         self.epoch = 0
         self.spots: Spots | None = None
         self.suspended_on: Spots | None = None  # the nodes that have its state in host memory
-        # The job runs at rate 1 on what it asked for, with or without neighbours.
-        self.simple = job.fails_after is None and job.traits.profile is None and job.shape.exclusive
+        # The load with which the job runs at rate 1, with or without neighbours, and to its end; -1: none.
+        shape = job.shape
+        simple = job.fails_after is None and job.traits.profile is None and shape.exclusive
+        self.simple_load = shape.load if simple else -1
 
     # set at the first start
     fails: int
@@ -217,7 +219,6 @@ class World:
         job_id, epoch, spots, terms = action
         run = self._jobs[job_id]
         job = run.job
-        shape = job.shape
         run.epoch = epoch
         run.spots = spots
         run.terms = terms
@@ -233,7 +234,7 @@ class World:
             pause = checkpoint.restore if where is None else checkpoint.restart(where, spots)
             run.live_at = now + pause
             self.lost += pause * load
-        if self._uniform and run.simple and load == shape.load:
+        if load == run.simple_load and self._uniform:
             run.rate = 1.0
             run.due = due = run.live_at + job.work - run.done
             heappush(self.heap, (due, FINISHED, job_id, epoch, None))

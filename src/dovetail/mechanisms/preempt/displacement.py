@@ -81,8 +81,10 @@ def preemptive(order: Order, *, strict: bool = False) -> Callable[[View, Placeme
                             for runner, _ in displaced:
                                 plan.stop(runner, by=job)
                     if displaced:
-                        spots = find(room, job)
                         startable = refused = None
+                        if consolidated and not has_tenants and plan.start(job):
+                            continue  # the preempted jobs are in the queue behind it, and may fit beside it
+                        spots = find(room, job)
                 if spots is None:
                     plan.deny(job, "Resources")
                     blocked.add(shape)
