@@ -353,6 +353,9 @@ def test_why_begins_with_the_sentence(dove: Dove, plane: Any) -> None:
     assert lines[-1] == "to start sooner:  ask for 4"
     assert json.loads(dove("why k3v9q2 --json").stdout) == answer
 
+    plane.on("GET", "/jobs/k3v9q2/why", Reply({**answer, "remedies_in": 7}))
+    assert dove("why k3v9q2").stdout.splitlines()[-1].endswith("; ask again in 7 s")
+
 
 def test_describe_shows_the_attempts(dove: Dove, plane: Any) -> None:
     attempt = {"attempt": 1, "started_at": "2026-11-15T12:00:00Z", "ended_at": "2026-11-15T12:10:00Z"}
