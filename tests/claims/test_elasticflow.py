@@ -17,6 +17,7 @@ from dovetail.mechanisms.resize.resizing import elastic
 from dovetail.model.action import Answer
 from dovetail.model.cluster import Cluster
 from dovetail.model.estimate import KNOWN, Estimate, task_range
+from dovetail.model.estimate_errors import EstimateErrors
 from dovetail.model.grant import devices_of
 from dovetail.model.job import Job
 from dovetail.model.view import JobView, Order, Policy, View
@@ -487,6 +488,28 @@ def test_more_deadlines_are_met_than_under_edf_and_afs() -> None:
 
     for name in ("edf", "afs"):
         tells_apart(check, runs("elasticflow"), runs(name))
+
+
+def test_how_many_promises_are_broken_if_estimates_are_wrong_by_up_to_20_percent() -> None:
+    """A quarter of margin keeps most; EDF promises nothing, and its rate is of all deadlines."""
+
+    def missed(policy: str | Policy, **options: Any) -> tuple[int, int, int]:
+        found = [
+            seen(trace(seed), 4, policy, nodes=4, errors=EstimateErrors(noise=0.2, seed=seed), **options)
+            for seed in SEEDS
+        ]
+        return (
+            sum(len(result.broken) for result in found),
+            sum(len(result.accepted) for result in found),
+            sum(len(result.met) for result in found),
+        )
+
+    exact, wide, earliest = missed("elasticflow"), missed("elasticflow", margin=0.25), missed(edf())
+    for name, (broken, accepted, met) in (("margin=0", exact), ("margin=0.25", wide), ("EDF", earliest)):
+        print(f"{name}: {broken} of {accepted} promises broken, {met} of {60 * len(SEEDS)} deadlines met")
+    assert 0 < exact[0] < 0.2 * exact[1]
+    assert wide[0] < 0.25 * exact[0]
+    assert min(exact[2], wide[2]) > 3 * earliest[2]
 
 
 def stream(seed: int) -> tuple[list[Job], int, int]:

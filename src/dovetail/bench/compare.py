@@ -15,7 +15,7 @@ import os
 import signal
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import ForkProcess
 from typing import Any
@@ -28,6 +28,7 @@ from dovetail.bench.resample import Source
 from dovetail.core.core import Core, Step
 from dovetail.model.cluster import Cluster
 from dovetail.model.errors import DovetailError, InputError
+from dovetail.model.estimate_errors import EstimateErrors
 from dovetail.model.job import Job
 from dovetail.model.units import WHOLE
 from dovetail.sim.run import Run, run
@@ -196,12 +197,13 @@ def compared(
     draw: bool = False,
     workers: int | None = None,
     prepare: Callable[[list[Job]], list[Job]] | None = None,
+    errors: EstimateErrors | None = None,
     progress: Progress | None = None,
 ) -> Comparison:
     """Run every policy on the trace of every seed.
 
-    `prepare` is applied to the jobs of each seed (to take fewer jobs, or to set restart costs); `draw` keeps
-    the chart data of seed 0 for a report.
+    `prepare` is applied to the jobs of each seed (to take fewer jobs, or to set restart costs); `errors` of
+    estimates are drawn anew for each seed; `draw` keeps the chart data of seed 0 for a report.
     """
     cells = [(choice, seed) for seed in range(seeds) for choice in choices]
 
@@ -210,7 +212,10 @@ def compared(
         jobs = source.jobs(seed)
         if prepare:
             jobs = prepare(jobs)
-        return measured_run(choice, jobs, cluster, seed=seed, draw=draw and seed == 0, tell=tell)
+        wrong = None if errors is None else replace(errors, seed=seed)
+        return measured_run(
+            choice, jobs, cluster, seed=seed, errors=wrong, draw=draw and seed == 0, tell=tell
+        )
 
     found: dict[tuple[str, int], Result] = {}
     for result in _mapped(work, cells, workers or os.cpu_count() or 1, progress):
@@ -233,6 +238,7 @@ def measured_run(
     cluster: Cluster,
     *,
     seed: int = 0,
+    errors: EstimateErrors | None = None,
     draw: bool = False,
     tell: Callable[[float], None] | None = None,
 ) -> Result:
@@ -244,6 +250,7 @@ def measured_run(
         make_policy(choice),
         name=choice.policy,
         seed=seed,
+        errors=errors,
         options=choice.options,
         trace=draw,
         on_step=look.watch if look else None,

@@ -12,6 +12,7 @@ import typer
 from dovetail.cli.inputs import (
     ClusterOption,
     DropOption,
+    EstimatesOption,
     HeadOption,
     JobsOption,
     LikeOption,
@@ -57,6 +58,7 @@ def compare(
     ] = None,
     restart_cost: RestartOption = None,
     suspend_cost: SuspendOption = None,
+    estimates: EstimatesOption = None,
     drop_unfit: DropOption = False,
     workers: Annotated[
         int | None,
@@ -79,11 +81,12 @@ def compare(
     dovetail compare --like philly --jobs 5000 --load 0.9 --cluster 8x8 --policies sjf,srtf --seeds 5
     """
     from dovetail.bench.compare import compared
-    from dovetail.cli.inputs import read_policy_choices, read_question
+    from dovetail.cli.inputs import read_errors, read_policy_choices, read_question
     from dovetail.cli.outputs import check_writable, note, print_json, written
 
     check_writable(report, reads=(trace, cluster, throughputs, *policies.split(",")))
     choices = read_policy_choices(policies, settings or ())
+    errors = read_errors(estimates, 0)
     question = read_question(
         trace,
         cluster,
@@ -100,6 +103,8 @@ def compare(
     which = "seed 0: " if like is not None and seeds > 1 else ""
     for told in question.notes:
         note(f"{which}{told}")
+    if errors is not None:
+        note(f"estimates: {errors.described()}")
     with _progress(choices, seeds, silent=as_json or quiet) as progress:
         found = compared(
             question.source,
@@ -110,6 +115,7 @@ def compare(
             draw=report is not None,
             workers=workers,
             prepare=question.prepare,
+            errors=errors,
             progress=progress,
         )
     if report is not None:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from dovetail.bench.policy_choice import PolicyChoice
     from dovetail.bench.resample import Source
     from dovetail.model.cluster import Cluster
+    from dovetail.model.estimate_errors import EstimateErrors
     from dovetail.model.job import Job
     from dovetail.traces import Trace
 
@@ -51,6 +52,14 @@ SuspendOption = Annotated[
     typer.Option(
         metavar="TIME",
         help="How long it takes if the job resumes where it was: 1s; by default as long as any restart.",
+        show_default=False,
+    ),
+]
+EstimatesOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="ERRORS",
+        help="How wrong policies are about durations and speeds: noise=0.2,bias=1.5,cold.",
         show_default=False,
     ),
 ]
@@ -248,6 +257,16 @@ def read_time(option: str, text: str) -> int:
         return parse_duration(text)
     except ValueError as error:
         raise BadOption(f"{option}: {error}") from None
+
+
+def read_errors(text: str | None, seed: int) -> EstimateErrors | None:
+    """The errors of --estimates."""
+    from dovetail.model.estimate_errors import EstimateErrors
+
+    try:
+        return None if text is None else EstimateErrors.parsed(text, seed)
+    except ValueError as error:
+        raise BadOption(f"--estimates {text}: {error}") from None
 
 
 def with_costs(jobs: Iterable[Job], restart: int | None, suspend: int | None) -> list[Job]:

@@ -12,6 +12,7 @@ import typer
 from dovetail.cli.inputs import (
     ClusterOption,
     DropOption,
+    EstimatesOption,
     HeadOption,
     JobsOption,
     LikeOption,
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from dovetail.bench.policy_choice import PolicyChoice
     from dovetail.cli.inputs import Question
     from dovetail.core.journal import Header
+    from dovetail.model.estimate_errors import EstimateErrors
     from dovetail.sim.run import Run
 
 
@@ -68,6 +70,7 @@ def simulate(
     head: HeadOption = None,
     restart_cost: RestartOption = None,
     suspend_cost: SuspendOption = None,
+    estimates: EstimatesOption = None,
     until: Annotated[
         str | None,
         typer.Option(metavar="T", help="Stop at this simulated time: 90m, 2d12h.", show_default=False),
@@ -90,13 +93,14 @@ def simulate(
     from dovetail.bench.compare import WithProgress, result_of, watching
     from dovetail.bench.fragmentation import sampler
     from dovetail.bench.policy_choice import make_policy
-    from dovetail.cli.inputs import local_policy, read_question, read_settings, read_time
+    from dovetail.cli.inputs import local_policy, read_errors, read_question, read_settings, read_time
     from dovetail.cli.outputs import check_writable, note, print_json, write_jobs
     from dovetail.sim.run import run
 
     check_writable(jobs_out, journal, report, reads=(trace, cluster, throughputs, policy))
     choice = local_policy(policy, read_settings(settings or ()))
     stop_at = None if until is None else read_time("--until", until)
+    errors = read_errors(estimates, seed)
     question = read_question(
         trace,
         cluster,
@@ -113,10 +117,12 @@ def simulate(
     )
     for told in question.notes:
         note(told)
+    if errors is not None:
+        note(f"estimates: {errors.described()}")
     listed = question.prepare(question.source.jobs(seed if like is not None else 0))
     look = sampler(listed) if report else None
     with (
-        _journal(journal, question, choice, seed) as keep,
+        _journal(journal, question, choice, seed, errors) as keep,
         progress(f"{choice.label}, jobs that have arrived", silent=as_json or quiet) as tell,
     ):
         made = run(
@@ -126,6 +132,7 @@ def simulate(
             name=choice.policy,
             seed=seed,
             until=stop_at,
+            errors=errors,
             options=choice.options,
             trace=report is not None,
             on_step=watching(keep, look.watch if look else None),
@@ -145,14 +152,16 @@ def simulate(
 
 
 @contextmanager
-def _journal(path: Path | None, question: Question, choice: PolicyChoice, seed: int) -> Iterator[Hook | None]:
+def _journal(
+    path: Path | None, question: Question, choice: PolicyChoice, seed: int, errors: EstimateErrors | None
+) -> Iterator[Hook | None]:
     """The hook that writes each step to the journal; None without a journal."""
     if path is None:
         yield None
         return
     from dovetail.core.journal import Header, JournalWriter
 
-    header: Header = Header(question.cluster, choice.policy, choice.options, seed)
+    header: Header = Header(question.cluster, choice.policy, choice.options, seed, errors)
     with JournalWriter(path, header) as writer:
         yield lambda _, step: writer.write(step)
 

@@ -21,6 +21,7 @@ from dovetail.core.core import Step
 from dovetail.model.action import Action, Answer, Rent, Resize, SetPower, Start, Stop
 from dovetail.model.cluster import Cluster, GpuType, Links, Node, Tenant
 from dovetail.model.errors import JournalError
+from dovetail.model.estimate_errors import EstimateErrors
 from dovetail.model.event import SUBMITTED, Event
 from dovetail.model.goodput import Goodput, StepTime
 from dovetail.model.grant import FULL, Terms
@@ -38,6 +39,7 @@ class Header:
     policy: str
     options: Mapping[str, Any]
     seed: int = 0
+    errors: EstimateErrors | None = None  # of the speeds that the policy was told
 
 
 def _dumps(value: object) -> str:
@@ -146,15 +148,16 @@ def cluster_from_json(read: Mapping[str, Any]) -> Cluster:
 
 
 def header_line(header: Header) -> str:
-    return _dumps(
-        {
-            "dovetail": VERSION,
-            "policy": header.policy,
-            "options": dict(header.options),
-            "seed": header.seed,
-            "cluster": cluster_to_json(header.cluster),
-        }
-    )
+    written = {
+        "dovetail": VERSION,
+        "policy": header.policy,
+        "options": dict(header.options),
+        "seed": header.seed,
+        "cluster": cluster_to_json(header.cluster),
+    }
+    if header.errors is not None:
+        written["estimates"] = header.errors.as_json()
+    return _dumps(written)
 
 
 def step_line(step: Step) -> str:
@@ -173,7 +176,8 @@ def step_line(step: Step) -> str:
 def parse_header(line: str) -> Header:
     """What was run, from the first line."""
     read = json.loads(line)
-    return Header(cluster_from_json(read["cluster"]), read["policy"], read["options"], read["seed"])
+    errors = EstimateErrors(**read["estimates"]) if "estimates" in read else None
+    return Header(cluster_from_json(read["cluster"]), read["policy"], read["options"], read["seed"], errors)
 
 
 def parse_step(line: str) -> Step:

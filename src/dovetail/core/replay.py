@@ -9,6 +9,7 @@ from dovetail.core.core import Core, Step
 from dovetail.core.explain import Reason, explain
 from dovetail.core.journal import Header, read_journal
 from dovetail.model.errors import JournalError, ReplayMismatch
+from dovetail.model.estimate import DECLARED
 from dovetail.model.event import SUBMITTED
 from dovetail.model.view import Policy
 
@@ -18,7 +19,8 @@ Make = Callable[[Header], Policy]
 def replayed(path: str | Path, make: Make) -> Iterator[tuple[Core, Step]]:
     """The core after each step of a journal; raises where it would act otherwise than it did."""
     header, steps = read_journal(path)
-    core = Core(header.cluster, make(header), header.seed)
+    estimator = DECLARED if header.errors is None else header.errors.estimator(DECLARED)
+    core = Core(header.cluster, make(header), header.seed, estimator)
     for old in steps:
         core.number = old.number - 1
         new = core.handle(old.now, old.events, failure=old.failure)

@@ -21,3 +21,8 @@ def chance(view: Numbered) -> Random:
 def seeded(seed: int) -> Random:
     """A source that depends on the run's seed alone, for a policy that counts its draws."""
     return Random(seed)
+
+
+def seeded_by(seed: int, *of: object) -> Random:
+    """A source for one thing of a run, whatever else is drawn: the same on every machine."""
+    return Random("/".join(map(str, (seed, *of))))

@@ -158,7 +158,9 @@ def speed_of(
 
 def alike(estimator: Estimator, job: JobView) -> Hashable:
     """Jobs for which this is equal get equal estimates for a given type."""
-    return job.id if estimator.individual else (job.shape, id(job.traits), job.model, job.noise_scale)
+    if estimator.individual:
+        return job.id, job.epoch > 0, job.noise_scale
+    return job.shape, id(job.traits), job.model, job.noise_scale
 
 
 def types_of(cluster: Cluster, job: JobView) -> Sequence[str]:

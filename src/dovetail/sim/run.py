@@ -15,6 +15,7 @@ from dovetail.core.fitting import all_fitting
 from dovetail.model.action import Resize, Start
 from dovetail.model.cluster import Cluster
 from dovetail.model.estimate import DECLARED, Estimator
+from dovetail.model.estimate_errors import EstimateErrors
 from dovetail.model.event import FAILED, FINISHED, STOPPED
 from dovetail.model.grant import Spots, load_of
 from dovetail.model.job import Job
@@ -174,6 +175,7 @@ def run(
     until: int | None = None,
     speed: Speed | None = None,
     estimator: Estimator = DECLARED,
+    errors: EstimateErrors | None = None,
     incidents: Iterable[Incident] = (),
     on_step: Callable[[Core, Step], None] | None = None,
     trace: bool = False,
@@ -181,10 +183,12 @@ def run(
 ) -> Run:
     """Simulate a trace under a policy. `jobs` are in order of arrival; `trace` records what charts need.
 
-    Jobs run at the true `speed`; the policy sees the estimates of the `estimator`. An elastic job that asks
-    for more than the cluster has asks for as much as fits (`core.fitting`).
+    Jobs run at the true `speed`; the policy sees the estimates of the `estimator`, with these `errors`. An
+    elastic job that asks for more than the cluster has asks for as much as fits (`core.fitting`).
     """
     began = time.process_time()
+    if errors is not None:
+        jobs, estimator = errors.told(jobs), errors.estimator(estimator)
     core = Core(cluster, policy, seed, estimator)
     world = World(cluster, speed=speed, incidents=incidents)
     trail = Trail() if trace else None

@@ -94,7 +94,7 @@ def run(
     jobs: Iterable[Job], on: Cluster, policy: str | Policy, *, until: float | None = None, **options: Any
 ) -> Run:
     """Simulate under a policy by name and options; keywords such as `seed` are passed to `sim.run.run`."""
-    passed_on = ("incidents", "seed", "speed", "estimator", "on_step")
+    passed_on = ("incidents", "seed", "speed", "estimator", "errors", "on_step")
     world = {name: options.pop(name) for name in passed_on if name in options}
     made = POLICIES.make(policy, **options) if isinstance(policy, str) else policy
     return sim_run.run(
