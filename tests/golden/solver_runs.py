@@ -100,6 +100,7 @@ RUNS = (
     ),
     SolverRun("pollux", {}, "adaptive"),
     SolverRun("pollux", {"power": -2.0}, "typed"),
+    SolverRun("vaibhav", {}, "adaptive"),
 )
 
 
