@@ -152,3 +152,25 @@ def test_a_tenant_cannot_change_the_measured_speeds_of_another(tmp_path: Path) -
         models = up.plane.ask(lambda state, now: {job.model for job in state.ledger.core.jobs.values()})
         assert models == {"blue/bert", "red/bert"}, "policies measure by model"
         cancel(up.plane, up.plane.ask(lambda state, now: list(state.ledger.index.records)))
+
+
+def test_a_loss_reaches_the_core_once_in_an_epoch(tmp_path: Path) -> None:
+    with plane_up(Wanted(folder=tmp_path / "s", virtual="1x8:A100", port=1)) as up:
+        body = {"run": "sleep 60", "resources": {"gpus": 1}}
+        id = submit(up.plane, Caller("t", "red", "ann", "user"), parse_request(body), body).id
+        eventually(lambda: up.plane.ask(lambda state, now: state.ledger.index.records[id].started_at))
+
+        def reported(line: str) -> Any:
+            def report(state: Any, now: int) -> None:
+                state.reports._take(state.ledger.index.records[id], [json.loads(line)], state.ledger, now)
+
+            up.plane.change(report)
+            return up.plane.ask(lambda state, now: state.ledger.core.jobs[id].loss)
+
+        for wrong in ('{"loss": NaN, "epoch": 1}', '{"loss": 0.5, "epoch": 1e300}', '{"loss": 0.5}'):
+            assert reported(wrong) is None
+        first = reported('{"loss": 0.5, "epoch": 1}')
+        assert (first.loss, first.epoch) == (0.5, 1)
+        assert reported('{"loss": 0.4, "epoch": 1.9}') == first
+        assert reported('{"loss": 0.25, "epoch": 2}').loss == 0.25
+        cancel(up.plane, [id])

@@ -3,6 +3,8 @@
 The core takes a speed as a rate against the job's reference run. A job that only reports steps per second has
 no reference run, so the GPU type on which its model was measured first counts as rate 1.
 
+A report with a loss and an epoch goes to the core once in an epoch, for policies that predict when jobs end.
+
 Reports are input from jobs, which may be hostile: `report_values` says which values are kept. Speeds are kept
 by tenant, so that a tenant cannot falsify those of another.
 """
@@ -13,7 +15,7 @@ import time
 
 from dovetail.control.ledger import Ledger
 from dovetail.control.records import Record
-from dovetail.control.report_values import checked_report, is_checkpoint, merged_progress, rate_of
+from dovetail.control.report_values import checked_report, is_checkpoint, loss_of, merged_progress, rate_of
 from dovetail.control.states import State
 from dovetail.control.store import Store
 from dovetail.engines.contract import Engine
@@ -67,11 +69,13 @@ class JobReports:
         record.progress = dict(merged_progress(record.progress or {}, lines))
         ledger.batch.changed[record.id] = record
         last = next((line for line in reversed(lines) if not is_checkpoint(line)), None)
-        rate = None if last is None else rate_of(checked_report(last))
-        if not record.model or rate is None:
+        if last is None or (job := ledger.core.jobs.get(record.id)) is None or not job.spots:
             return
-        job = ledger.core.jobs.get(record.id)
-        if job is None or not job.spots:
+        said = checked_report(last)
+        point, rate = loss_of(said), rate_of(said)
+        if point is not None and job.started and (job.loss is None or point[1] > job.loss.epoch):
+            ledger.progressed(record, job.rate, now, *point)
+        if not record.model or rate is None:
             return
         kinds = {ledger.core.cluster.nodes[spot[0]].type.name for spot in job.spots if spot[1]}
         if len(kinds) != 1:

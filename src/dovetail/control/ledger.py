@@ -420,10 +420,13 @@ class Ledger:
         if not wanted:
             self._later.append((now, NODE_JOINED, action.node, 0, None))
 
-    def progressed(self, record: Record, rate: float, now: int) -> None:
-        """A running job has another speed than the core assumes."""
+    def progressed(
+        self, record: Record, rate: float, now: int, loss: float | None = None, epoch: int = 0
+    ) -> None:
+        """A running job has another speed than the core assumes, or tells its loss after whole epochs."""
         done = self.core.jobs[record.id].done_at(now)
-        self.events.append((now, PROGRESSED, record.id, record.epoch, (done, rate)))
+        fact = (done, rate) if loss is None else (done, rate, None, loss, epoch)
+        self.events.append((now, PROGRESSED, record.id, record.epoch, fact))
 
     def _begin(self, action: Start | Resize, now: int) -> None:
         """Start a gang once it has all its devices; until then it holds what it got."""

@@ -10,6 +10,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 
+from dovetail.model.loss import MOST_EPOCHS
+
 Value = bool | int | float | str
 
 MOST_VALUES = 20
@@ -17,6 +19,7 @@ LONGEST_NAME = 64
 LONGEST_TEXT = 200
 LARGEST_INTEGER = 1 << 53  # JavaScript, which the page runs on, knows larger ones only roughly
 RATES = (1e-9, 1e12)  # steps a second that can be meant
+LARGEST_LOSS = 1e12
 
 
 def checked_report(raw: Mapping[str, object]) -> dict[str, Value]:
@@ -62,6 +65,18 @@ def rate_of(report: Mapping[str, object]) -> float | None:
     if isinstance(rate, bool) or not isinstance(rate, int | float) or not RATES[0] <= rate <= RATES[1]:
         return None
     return float(rate)
+
+
+def loss_of(report: Mapping[str, object]) -> tuple[float, int] | None:
+    """The loss and the whole epochs done that a checked report tells, if it tells both."""
+    loss, epoch = report.get("loss"), report.get("epoch")
+    if any(isinstance(value, bool) or not isinstance(value, int | float) for value in (loss, epoch)):
+        return None
+    assert isinstance(loss, int | float)
+    assert isinstance(epoch, int | float)
+    if not 0 <= loss <= LARGEST_LOSS or not 1 <= epoch <= MOST_EPOCHS:
+        return None
+    return float(loss), int(epoch)
 
 
 def _is_kept(value: object) -> bool:

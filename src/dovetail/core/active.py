@@ -24,6 +24,7 @@ from dovetail.model.errors import DovetailError
 from dovetail.model.event import Event, Kind
 from dovetail.model.grant import FULL, Spots, Terms, load_of
 from dovetail.model.job import Job
+from dovetail.model.loss import LossPoint
 from dovetail.model.units import WHOLE
 
 if TYPE_CHECKING:
@@ -91,6 +92,7 @@ KEPT = (
     "fails",
     "first_start",
     "forgiven",
+    "loss",
     "noise_scale",
     "priority",
     "promise",
@@ -130,6 +132,7 @@ class ActiveJob:
         "held",
         "id",
         "live_at",
+        "loss",
         "need",
         "noise_scale",
         "phase",
@@ -177,6 +180,7 @@ class ActiveJob:
         self.stage = 0
         self.forgiven = 0
         self.noise_scale: float | None = None  # of its gradient, as it last reported
+        self.loss: LossPoint | None = None  # as it last reported
         self.filed: Entry | None = None  # its valid entry in the queue
         self.timer: tuple[int, int, ActiveJob] | None = None
         self.exit: Place | None = None  # its valid entry among the departures
@@ -231,6 +235,7 @@ class ActiveJob:
             self.fails,
             self.first_start,
             self.forgiven,
+            self.loss,
             self.noise_scale,
             self.priority,
             self.promise,

@@ -26,6 +26,7 @@ from dovetail.model.event import (
     Event,
 )
 from dovetail.model.job import Job
+from dovetail.model.loss import LossPoint
 
 Apply = Callable[[State, Event, list[Action]], None]
 
@@ -145,8 +146,10 @@ def _progressed(state: State, event: Event, actions: list[Action]) -> None:
         return
     job.settle(time)
     job.done, job.rate = fact[0], fact[1]
-    if len(fact) > 2:
+    if len(fact) > 2 and fact[2] is not None:
         job.noise_scale = fact[2]
+    if len(fact) > 3:
+        job.loss = LossPoint(fact[3], fact[4], fact[0])
     state.touch(job)
     if state.order.until is not None:
         state.arm(job)

@@ -30,6 +30,7 @@ from dovetail.model.cluster import Cluster
 from dovetail.model.errors import JournalError, PlanError
 from dovetail.model.estimate import task_range
 from dovetail.model.grant import FULL, Spots, Terms
+from dovetail.model.loss import LossPoint
 from dovetail.model.view import Policy, Reservation
 
 VERSION = 2
@@ -105,6 +106,7 @@ def _job_from_json(read: Mapping[str, Any]) -> JobRecord:
     for name in ("spots", "runs_on", "suspended_on"):  # snapshots of earlier releases have no others
         state[name] = None if state.get(name) is None else _spots(state[name])
     state.setdefault("noise_scale", None)  # likewise
+    state["loss"] = None if state.get("loss") is None else LossPoint(*state["loss"])
     awaiting = None if read["awaiting"] is None else frozenset(read["awaiting"])
     return JobRecord(job_from_json(read["spec"]), read["seq"], state, awaiting, read["timer"])
 

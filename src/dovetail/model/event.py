@@ -18,7 +18,7 @@ class Kind(IntEnum):
     FAILED = 1  # [(why, work kept)]
     STOPPED = 2  # [work done and kept] after a stop; its devices are free
     RESIZED = 3  # the devices that the job gave up are free
-    PROGRESSED = 4  # [(work done, rate)] measured; a third figure is the noise scale of its gradient
+    PROGRESSED = 4  # [(work done, rate[, noise scale of its gradient or None[, loss, epochs done]])] measured
     NODE_LOST = 5  # [why] the node failed or was reclaimed, with all jobs on it
     NODE_JOINED = 6  # the node is back, or has booted
     DRAINED = 7  # the node takes no new jobs

@@ -14,6 +14,7 @@ from typing import Any
 from dovetail.model.cluster import SLICES
 from dovetail.model.goodput import Goodput
 from dovetail.model.grant import Spots, devices_of, same_place
+from dovetail.model.loss import LossCurve
 from dovetail.model.units import WHOLE
 
 
@@ -196,6 +197,7 @@ class Profile:
     beside: Mapping[str, Mapping[str, float]] = field(default_factory=dict, hash=False)
     # Speed by GPU type, number of GPUs, nodes and batch, in place of the figures in `_OF_GOODPUT`.
     goodput: Goodput | None = None
+    loss: LossCurve | None = None  # what it reports at the end of each epoch (`Traits.epochs`)
 
     def __post_init__(self) -> None:
         splits = self.split.values() if isinstance(self.split, Mapping) else (self.split,)

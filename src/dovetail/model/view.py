@@ -14,6 +14,7 @@ from dovetail.model.cluster import Cluster
 from dovetail.model.estimate import Estimate, Estimator
 from dovetail.model.grant import FULL, Spots, Terms
 from dovetail.model.job import Shape, Traits
+from dovetail.model.loss import LossPoint
 
 if TYPE_CHECKING:  # numpy is loaded when a policy first asks for arrays
     import numpy as np
@@ -67,6 +68,8 @@ class JobView(Protocol):
     def rate(self) -> float: ...  # measured, while it runs
     @property
     def noise_scale(self) -> float | None: ...  # of its gradient, as it last reported; None: not yet
+    @property
+    def loss(self) -> LossPoint | None: ...  # as it last reported, with its epochs; None: not yet
     @property
     def first_start(self) -> int | None: ...
     @property

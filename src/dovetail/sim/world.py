@@ -17,7 +17,8 @@ from dovetail.model.cluster import Cluster
 from dovetail.model.event import FAILED, FINISHED, NODE_JOINED, NODE_LOST, PROGRESSED, RESIZED, STOPPED, Event
 from dovetail.model.goodput import noise_at
 from dovetail.model.grant import Spots, Terms, load_of
-from dovetail.model.job import Job
+from dovetail.model.job import Job, Profile
+from dovetail.model.loss import epoch_end, epochs_in
 from dovetail.model.profile_arithmetic import regime_at
 from dovetail.model.units import MINUTE
 from dovetail.model.view import JobView
@@ -322,18 +323,11 @@ class World:
             every, target = job.traits.checkpoint.every, job.fails_after
             kind, fact = FAILED, ("exit 1", max(run.saved, target - target % every if every else 0))
         profile = job.traits.profile
-        if profile is not None and profile.regimes:
-            before, end = regime_at(profile, run.done, job.work)
-            if end < target:  # a regime ends before the job does: predict only that
-                after, _ = regime_at(profile, end, job.work)
-                run.due, run.turns = -1, run.live_at - int(-(end - run.done) // run.rate)
-                rate = run.rate / before * after
-                heappush(self.heap, (run.turns, PROGRESSED, job.id, run.epoch, (end, rate)))
-                return
-        elif profile is not None and profile.goodput is not None:
-            _, end = noise_at(profile.goodput, run.done, job.work)
-            if end < target:
-                rate = self._rated(run, self._met(run), end)
+        if profile is not None and (
+            profile.regimes or profile.goodput is not None or profile.loss is not None
+        ):
+            end, rate = self._next_turn(run, profile, target)
+            if end < target:  # before the job ends it gets a new rate, or reports: predict only that
                 run.due, run.turns = -1, run.live_at - int(-(end - run.done) // run.rate)
                 report = self._fact(run, end, rate)
                 heappush(self.heap, (run.turns, PROGRESSED, job.id, run.epoch, report))
@@ -342,14 +336,39 @@ class World:
         run.due = run.live_at + (left if run.rate == 1.0 else -int(-left // run.rate))
         heappush(self.heap, (run.due, kind, job.id, run.epoch, fact))
 
-    def _fact(self, run: Running, done: int | None = None, rate: float = 0.0) -> tuple[float, ...]:
-        """What a job reports: its work and rate, now or as given, and the noise scale if it has one."""
+    def _next_turn(self, run: Running, profile: Profile, target: int) -> tuple[int, float]:
+        """The work at which the job gets a new rate or an epoch ends, and its rate from there on."""
+        job, end, rate = run.job, target, run.rate
+        if profile.loss is not None and job.traits.epochs:
+            end = epoch_end(run.done, job.work, job.traits.epochs)
+        if profile.regimes:
+            before, until = regime_at(profile, run.done, job.work)
+            if until <= end and until < target:
+                end, rate = until, run.rate / before * regime_at(profile, until, job.work)[0]
+        elif profile.goodput is not None:
+            _, until = noise_at(profile.goodput, run.done, job.work)
+            if until <= end and until < target:
+                end, rate = until, self._rated(run, self._met(run), until)
+        return end, rate
+
+    def _fact(self, run: Running, done: int | None = None, rate: float = 0.0) -> tuple[float | None, ...]:
+        """What a job reports: its work and rate, now or as given; its noise scale and loss, if it has them.
+
+        The loss is reported at the end of each epoch, and only there.
+        """
         if done is None:
             done, rate = run.done, run.rate
-        profile = run.job.traits.profile
-        if profile is None or profile.goodput is None:
+        profile, noise = run.job.traits.profile, None
+        if profile is None or (profile.goodput is None and profile.loss is None):
             return done, rate
-        return done, rate, noise_at(profile.goodput, done, run.job.work)[0]
+        if profile.goodput is not None:
+            noise, _ = noise_at(profile.goodput, done, run.job.work)
+        work, epochs = run.job.work, run.job.traits.epochs
+        if profile.loss is not None and epochs and done:
+            epoch = epochs_in(done, work, epochs)
+            if done == epoch_end(done - 1, work, epochs):
+                return done, rate, noise, profile.loss.at(epoch), epoch
+        return (done, rate) if noise is None else (done, rate, noise)
 
     def _rated(self, run: Running, met: list[Running], done: int | None = None) -> float:
         """Its rate now, or after this much work."""

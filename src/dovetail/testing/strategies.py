@@ -19,6 +19,7 @@ from dovetail.core.room import Room
 from dovetail.model.cluster import KNOWN_TYPES, Cluster, Node, Tenant
 from dovetail.model.goodput import Goodput, StepTime
 from dovetail.model.job import Checkpoint, Job, Profile, Shape, Traits, gang
+from dovetail.model.loss import LossCurve
 from dovetail.model.units import GIB, SECOND
 from dovetail.sim.world import Incident
 
@@ -37,6 +38,7 @@ _SPLIT, _USE, _HURT = (
     st.sampled_from((0.4, 0.5, 1.0)),
     st.sampled_from((0.0, 0.1)),
 )
+_LOSS = st.sampled_from((None, None, None, LossCurve(slope=0.5)))
 _ODD = st.sampled_from(("", "", "part", "wide", "cpu", "slice"))
 _MILLI = st.sampled_from((250, 500, 600))
 _SLICE = st.sampled_from(("1g", "3g"))
@@ -117,6 +119,7 @@ def profiles(draw: st.DrawFn) -> Profile:
         split=draw(_SPLIT),
         use=draw(_USE),
         hurt=draw(_HURT),
+        loss=draw(_LOSS),
     )
 
 
@@ -184,6 +187,7 @@ def jobs(draw: st.DrawFn, cluster: Cluster, number: int, *, plain: bool = False,
             most=shape.tasks + draw(_UP_TO_4) if elastic else None,
             checkpoint=draw(checkpoints()),
             profile=profile or (Profile() if elastic else None),
+            epochs=3 if profile is not None and profile.loss is not None else 0,
             preemptible=draw(_UP_TO_7) > 0,
         )
     return Job(
