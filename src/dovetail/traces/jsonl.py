@@ -14,7 +14,7 @@ import difflib
 import gc
 import json
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from enum import StrEnum
 from functools import lru_cache
 from pathlib import Path
@@ -282,4 +282,8 @@ def _unknown(name: str, known: Iterable[str]) -> str:
     )
 
 
-_hints: Callable[[type], dict[str, Any]] = lru_cache(maxsize=16)(get_type_hints)
+@lru_cache(maxsize=16)
+def _hints(cls: type) -> dict[str, Any]:
+    """The types of the fields, without what follows from them (model.job)."""
+    hints = get_type_hints(cls)
+    return {field.name: hints[field.name] for field in dataclasses.fields(cls)}
