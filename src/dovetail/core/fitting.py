@@ -15,6 +15,7 @@ from dovetail.model.cluster import Cluster
 from dovetail.model.estimate import declared_speed, task_range
 from dovetail.model.goodput import reference_goodput
 from dovetail.model.job import Job
+from dovetail.model.splicing import workers
 from dovetail.model.topology import fewest_nodes
 
 
@@ -41,10 +42,14 @@ def all_fitting(cluster: Cluster, jobs: Sequence[Job]) -> Sequence[Job]:
 
 
 def _smaller(cluster: Cluster, job: Job, tasks: int) -> Job:
+    traits = job.traits
+    if traits.splice is not None:  # its workers stay as many
+        traits = replace(traits, most=workers(job.shape, traits))
     slower = _reference(cluster, job, job.shape.tasks) / _reference(cluster, job, tasks)
     return replace(
         job,
         shape=job.shape.of(tasks),
+        traits=traits,
         work=round(job.work * slower),
         estimate=round(job.estimate * slower),
         fails_after=None if job.fails_after is None else round(job.fails_after * slower),

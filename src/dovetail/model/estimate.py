@@ -19,6 +19,7 @@ from dovetail.model.goodput import relative_speed
 from dovetail.model.grant import Terms
 from dovetail.model.job import Profile, Shape, Traits
 from dovetail.model.profile_arithmetic import on_terms, ring, scaled
+from dovetail.model.splicing import spliced
 from dovetail.model.topology import fastest_link, fewest_nodes
 
 if TYPE_CHECKING:
@@ -98,24 +99,26 @@ def declared_speed(
         return IMPOSSIBLE
     profile = traits.profile
     own = cluster.type_speeds.get(type, 1.0)
+    workers = tasks if traits.splice is None else shape.tasks  # a spliced job is as fast as with these ...
+    part = 1.0 if workers == tasks else spliced(shape, traits, tasks)  # ... but for the turns that they take
     if profile is None:
-        return Estimate(own * tasks / shape.tasks if tasks != shape.tasks else own, ASSUMED)
-    speed = profile.speeds.get(type, own)
+        return Estimate(own * part * workers / shape.tasks if tasks != shape.tasks else own, ASSUMED)
+    speed = profile.speeds.get(type, own) * part
     if profile.goodput is not None:
-        model, size = profile.goodput, shape.of(tasks)
-        fewest = fewest_nodes(cluster, size) if nodes is None else nodes
+        model, size = profile.goodput, shape.of(workers)
+        fewest = fewest_nodes(cluster, shape.of(tasks)) if nodes is None else nodes
         held, asked = (size.gpus or 1, fewest > 1), (shape.gpus or 1, fewest_nodes(cluster, shape) > 1)
         named = type in model.steps
-        speed = (1.0 if named else speed) * relative_speed(model, type, held, asked, noise, batch)
+        speed = (part if named else speed) * relative_speed(model, type, held, asked, noise, batch)
         return Estimate(speed, KNOWN if named or type in profile.speeds or own == 1.0 else ASSUMED)
-    if tasks != shape.tasks:
-        speed = speed * scaled(profile, tasks, type) / scaled(profile, shape.tasks, type)
+    if workers != shape.tasks:
+        speed = speed * scaled(profile, workers, type) / scaled(profile, shape.tasks, type)
     if nodes is not None or (profile.gradient and tasks != shape.tasks):
-        speed *= _placed(cluster, profile, shape, tasks, type, nodes)
+        speed *= _placed(cluster, profile, shape, tasks, type, nodes, workers)
     if batch is not None:
         speed *= on_terms(profile, Terms(batch=batch))
     curve = profile.curves.get(type, profile.curve)
-    says = (type in profile.speeds or own == 1.0) and (tasks == shape.tasks or tasks in curve)
+    says = (type in profile.speeds or own == 1.0) and (workers == shape.tasks or workers in curve)
     return Estimate(speed, KNOWN if says else ASSUMED)
 
 
@@ -174,9 +177,12 @@ def types_of(cluster: Cluster, job: JobView) -> Sequence[str]:
 
 
 def _placed(
-    cluster: Cluster, profile: Profile, shape: Shape, tasks: int, type: str, nodes: int | None
+    cluster: Cluster, profile: Profile, shape: Shape, tasks: int, type: str, nodes: int | None, workers: int
 ) -> float:
-    """The factor on speed of the number of nodes and the network, relative to the reference placement."""
+    """The factor on speed of the number of nodes and the network, relative to the reference placement.
+
+    `tasks` is what the job has devices for, and `workers` how many exchange gradients.
+    """
     gain, size = 1.0, shape.of(tasks)
     spread = nodes is not None and nodes > fewest_nodes(cluster, size)
     if spread:
@@ -184,5 +190,5 @@ def _placed(
     if profile.gradient and size.gpus > 1:
         link = cluster.links.rack if spread else fastest_link(cluster, size)
         reference = profile.compute + ring(profile.gradient, shape.gpus or 1, fastest_link(cluster, shape))
-        gain *= reference / (profile.compute + ring(profile.gradient, size.gpus, link))
+        gain *= reference / (profile.compute + ring(profile.gradient, workers * shape.each, link))
     return gain

@@ -240,8 +240,15 @@ class Traits(_Elastic):
     epochs: int = 0  # in all, if it reports them
     retries: int = 0  # after a failure of its own
     preemptible: bool = True
+    # Its workers can take turns on fewer devices (model.splicing): the part of its speed that this costs.
+    splice: float | None = None  # None: they cannot
 
     def __post_init__(self) -> None:
+        if self.splice is not None:
+            if not 0 <= self.splice < 1:
+                raise ValueError(f"splice is a part of the speed, at least 0 and below 1, not {self.splice}")
+            if self.least is None:
+                object.__setattr__(self, "least", 1)
         object.__setattr__(self, "elastic", self.least is not None or self.most is not None)
 
 

@@ -16,6 +16,7 @@ from dovetail.model.goodput import Goodput, relative_speed
 from dovetail.model.grant import FULL, Spots, Terms, devices_of, milli_of, nodes_of
 from dovetail.model.job import Arch, Profile, Shape, Traits, least_devices
 from dovetail.model.profile_arithmetic import on_terms, ring, scaled
+from dovetail.model.splicing import spliced
 from dovetail.model.topology import fastest_link, fewest_nodes, slowest_link
 from dovetail.model.units import WHOLE
 
@@ -64,18 +65,24 @@ class ProfiledSpeed:
         held = devices_of(spots)
         if held < least_devices(shape, traits):
             return 0.0  # a gang runs only when it is whole
+        tasks = held // shape.each if shape.each else shape.tasks
+        workers, part = tasks, 1.0
+        if traits.splice is not None and tasks != shape.tasks:
+            workers, part = shape.tasks, spliced(shape, traits, tasks)
         if profile is None:
             slowest = min((self.cluster.nodes[spot[0]].type.speed for spot in spots if spot[1]), default=1.0)
+            if workers != tasks:
+                return part * slowest
             return slowest * held / shape.gpus if shape.gpus else slowest
-        tasks = held // shape.each if shape.each else shape.tasks
         if profile.goodput is not None:
-            rate = self._goodput(profile, profile.goodput, shape, spots, terms.batch, noise)
+            gpus = workers * shape.each
+            rate = part * self._goodput(profile, profile.goodput, shape, spots, gpus, terms.batch, noise)
         else:
-            rate = self._scaled(profile, shape, spots, tasks)
+            rate = part * self._scaled(profile, shape, spots, workers)
         if profile.goodput is None and len(nodes_of(spots)) > fewest_nodes(self.cluster, shape.of(tasks)):
             rate /= self._split(profile, spots)
         if profile.gradient and held > 1:
-            rate *= self._network(profile, shape, spots, held)
+            rate *= self._network(profile, shape, spots, workers * shape.each)
         if traits.arch is Arch.PARAMETER_SERVER and profile.servers:
             servers = sum(1 for _, devices, *_ in spots if not devices)
             rate *= min(1.0, servers / profile.servers)
@@ -110,6 +117,7 @@ class ProfiledSpeed:
         model: Goodput,
         shape: Shape,
         spots: Spots,
+        gpus: int,
         batch: int | None,
         noise: float | None,
     ) -> float:
@@ -118,7 +126,7 @@ class ProfiledSpeed:
         found = []
         for kind, node in {self.cluster.nodes[node].type.name: node for node in sorted(nodes)}.items():
             own = 1.0 if kind in model.steps else self._type_speed(profile, node)
-            held = devices_of(spots), len(nodes) > 1
+            held = gpus, len(nodes) > 1
             found.append(own * relative_speed(model, kind, held, asked, noise, batch))
         return min(found, default=1.0)
 
@@ -153,12 +161,12 @@ class ProfiledSpeed:
                 found.append(measured / alone if alone else 0.0)
         return min(found, default=None)
 
-    def _network(self, profile: Profile, shape: Shape, spots: Spots, held: int) -> float:
+    def _network(self, profile: Profile, shape: Shape, spots: Spots, gpus: int) -> float:
         """The time of a step of the reference, placed as close as possible, over that of a step here."""
         best = fastest_link(self.cluster, shape)
         here = slowest_link(self.cluster, spots)
         base = profile.compute + ring(profile.gradient, shape.gpus or 1, best)
-        return base / (profile.compute + ring(profile.gradient, held, here))
+        return base / (profile.compute + ring(profile.gradient, gpus, here))
 
 
 def shared(
