@@ -32,7 +32,7 @@ def elastic() -> Iterator[Figure]:
 
 
 def pollux() -> Iterator[Figure]:
-    """Pollux: the round after one of the jobs has ended, the mean of several; measured 40 to 60 ms."""
+    """Pollux: the round after one of the jobs has ended, the mean of several; measured 20 ms."""
     luck, jobs = random.Random(1), list[Job]()
     for number in range(ADAPTIVE_JOBS):
         step = StepTime(

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dovetail.solve.allocation_search import FLOOR, Ints, Problem, fitness, found
+from dovetail.solve.allocation_search import FLOOR, Ints, Problem, Search, fitness, found, highest
 from dovetail.testing.suite import searched
 
 
@@ -59,23 +59,42 @@ def broken(given: Problem, matrix: Ints) -> list[str]:
     return wrong
 
 
-@given(
-    capacity=st.lists(st.integers(1, 4), min_size=1, max_size=4),
-    power=st.lists(st.sampled_from((0.3, 0.7, 1.0)), min_size=1, max_size=6),
-    data=st.data(),
-)
-@searched(60)
-def test_every_rule_holds(capacity: list[int], power: list[float], data: st.DataObject) -> None:
-    least = data.draw(st.lists(st.integers(1, 3), min_size=len(power), max_size=len(power)))
-    made = problem(capacity, power, least=least, across=data.draw(st.sampled_from((0.5, 1.0))))
-    made.allowed[0, 0] = data.draw(st.booleans())
-    made.kind[:] = [data.draw(st.integers(0, 1)) for _ in capacity]
+@st.composite
+def problems(draw: st.DrawFn) -> Problem:
+    """Up to 6 jobs on up to 4 nodes of up to 2 types, some of them running."""
+    capacity = draw(st.lists(st.integers(1, 4), min_size=1, max_size=4))
+    power = draw(st.lists(st.sampled_from((0.3, 0.7, 1.0)), min_size=1, max_size=6))
+    least = draw(st.lists(st.integers(1, 3), min_size=len(power), max_size=len(power)))
+    made = problem(capacity, power, least=least, across=draw(st.sampled_from((0.5, 1.0))))
+    made.allowed[0, 0] = draw(st.booleans())
+    made.kind[:] = [draw(st.integers(0, 1)) for _ in capacity]
     wide = np.zeros((2, 2, len(power), 1 + max(sum(capacity), *least)))
     wide[0, ..., : made.speedups.shape[-1]] = made.speedups[0]
     wide[1] = wide[0] / 2
     made = replace(made, most=np.maximum(made.least, made.most), speedups=wide)
-    matrix = found(made, data.draw(st.integers(0, 9)), generations=10)
-    assert broken(made, matrix) == []
+    if draw(st.booleans()):
+        held = found(made, draw(st.integers(0, 9)), generations=2)
+        made = replace(made, now=held, factor=np.full(len(power), draw(st.sampled_from((0.5, 0.9)))))
+    return made
+
+
+@given(made=problems(), seed=st.integers(0, 9))
+@searched(60)
+def test_every_rule_holds(made: Problem, seed: int) -> None:
+    assert broken(made, found(made, seed, generations=10)) == []
+
+
+@given(made=problems(), seed=st.integers(0, 9), power=st.sampled_from((-1.0, -2.0, 1.0)))
+@searched(40)
+def test_fitness_is_kept_up_to_date_and_never_above_its_limit(made: Problem, seed: int, power: float) -> None:
+    search = Search(made, power, np.random.default_rng(seed))
+    pool, limit = search.first(), highest(made, power) * (1 + 1e-9)
+    for _ in range(4):
+        pool = pool.joined(search.children(pool, 20)).best(20)
+        assert [broken(made, matrix) for matrix in pool.cells] == [[]] * len(pool.cells)
+        assert pool.values.tolist() == fitness(made, pool.cells, power).tolist()
+        assert (pool.spans == ((pool.cells > 0).sum(axis=2) > 1)).all()
+        assert pool.values[0] <= limit
 
 
 @pytest.mark.parametrize("across", [0.6, 1.0])
@@ -105,6 +124,17 @@ def test_a_factor_keeps_jobs_where_they_are() -> None:
     held = [[1, 0], [0, 1]]
     assert found(problem([2, 2], [0.5, 0.5], now=held, factor=0.5), 3).tolist() == held
     assert found(problem([2, 2], [0.5, 0.5], now=held, factor=0.8), 3).sum() == 4
+
+
+def test_many_small_jobs_go_before_a_large_one() -> None:
+    """A job that holds both nodes gives way to four: at once, as no search could do better."""
+    made = problem([2, 2], [1.0] * 5, now=[[2, 2]] + [[0, 0]] * 4, least=[4, 1, 1, 1, 1])
+    assert found(made, 1, generations=0).sum(axis=1).tolist() == [0, 1, 1, 1, 1]
+
+
+def test_a_running_job_shrinks_to_let_others_start_and_keeps_the_rest() -> None:
+    made = problem([4], [0.9] * 2, now=[[4], [0]])
+    assert found(made, 1, generations=0).tolist() == [[3], [1]]
 
 
 def test_the_same_seed_finds_the_same() -> None:

@@ -10,8 +10,8 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import lru_cache
 
-from dovetail.core.room import Room, lowest
-from dovetail.model.grant import Spot, Spots
+from dovetail.core.room import Room
+from dovetail.model.grant import Spot, Spots, lowest
 from dovetail.model.job import Shape
 from dovetail.model.units import WHOLE
 

@@ -9,26 +9,14 @@ parameter servers) are placed by a scan over the nodes.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from functools import lru_cache
 
 from dovetail.model.cluster import Cluster
 from dovetail.model.errors import PlanError
-from dovetail.model.grant import EMPTY, Spot, Spots, nodes_of, slices_of, slots_for
+from dovetail.model.grant import EMPTY, Spot, Spots, lowest, nodes_of, slices_of, slots_for
 from dovetail.model.job import Shape
 from dovetail.model.units import WHOLE
 
 FAR = 1 << 62  # above every level: a shape with this need never fits
-
-
-@lru_cache(maxsize=1 << 16)
-def lowest(mask: int, count: int) -> int:
-    """The `count` lowest devices of a mask."""
-    picked = 0
-    for _ in range(count):
-        low = mask & -mask
-        picked |= low
-        mask ^= low
-    return picked
 
 
 def numbers(bits: int) -> Iterator[int]:

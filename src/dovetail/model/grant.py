@@ -8,6 +8,7 @@ device: minus the mask of its memory slots. A spot without devices is a helper: 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 from dovetail.model.cluster import SLICES
 from dovetail.model.units import WHOLE
@@ -72,6 +73,17 @@ def _counts(spots: Spots) -> dict[int, int]:
         if devices:
             found[node] = found.get(node, 0) + devices.bit_count()
     return found
+
+
+@lru_cache(maxsize=1 << 16)
+def lowest(mask: int, count: int) -> int:
+    """The `count` lowest devices of a mask."""
+    picked = 0
+    for _ in range(count):
+        low = mask & -mask
+        picked |= low
+        mask ^= low
+    return picked
 
 
 EMPTY = 0xFF  # all memory slots of a device that can be sliced

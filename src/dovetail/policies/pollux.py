@@ -10,19 +10,19 @@ jobs only. The published rule for jobs that have never run was not available; th
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from dovetail.mechanisms.order.keys import arrival
 from dovetail.model.chance import chance
-from dovetail.model.estimate import task_range
-from dovetail.model.grant import Spots
+from dovetail.model.estimate import alike, task_range
+from dovetail.model.grant import Spots, lowest
 from dovetail.model.job import Shape
 from dovetail.model.units import WHOLE, micros
 from dovetail.model.view import JobView, Order, Plan, View
-from dovetail.solve.allocation_search import Floats, Ints, Problem, found
+from dovetail.solve.allocation_search import Floats, Ints, Mask, Problem, found
 
 QUIET = 5  # rounds until the next search, if the last one changed nothing and nothing happens
 NO_GPUS = "the search found no GPUs for it"
@@ -43,8 +43,8 @@ def pollux(
     power: float = -1.0,
     delta: float = 30.0,
     quantum: float = 60.0,
-    population: int = 40,
-    generations: int = 50,
+    population: int = 100,
+    generations: int = 100,
 ) -> Pollux:
     """GPUs and nodes of all jobs are searched anew each minute, for the largest power mean of speed-ups.
 
@@ -114,23 +114,26 @@ class Pollux:
         free = [room.free_on(n).bit_count() if room.is_open(n) else 0 for n in range(len(nodes))]
         capacity = np.array(free, dtype=np.int64) + (0 if stopped else now.sum(axis=0))
         kinds = list(view.cluster.type_speeds)
-        bounds = [self.bounds(job, past, int(capacity.sum())) for job in jobs]
+        kind = np.array([kinds.index(node.type.name) for node in nodes])
+        gpus = int(capacity.sum())
+        holds = now.sum(axis=1).tolist()
+        bounds = [self.bounds(job, past, has, gpus) for job, has in zip(jobs, holds, strict=True)]
         return Problem(
             now,
             capacity,
-            np.array([kinds.index(node.type.name) for node in nodes]),
-            np.array([[_accepts(job.shape, node.type.name) for node in nodes] for job in jobs], dtype=bool),
+            kind,
+            _allowed(jobs, kinds)[:, kind],
             np.array([least for least, _ in bounds], dtype=np.int64),
             np.array([most for _, most in bounds], dtype=np.int64),
-            _speedups(view, jobs, bounds, kinds, int(capacity.sum())),
+            _speedups(view, jobs, bounds, kinds, gpus),
             np.array([self.factor(job, view.now, past) for job in jobs]),
         )
 
-    def bounds(self, job: JobView, past: Past, gpus: int) -> tuple[int, int]:
+    def bounds(self, job: JobView, past: Past, has: int, gpus: int) -> tuple[int, int]:
         """The fewest and the most GPUs of a job now."""
         least, most = task_range(job.shape, job.traits)
         had, _ = past.get(job.id, (0, 0))
-        return least, max(least, min(most, _twice(had, gpus)))
+        return least, max(least, has, min(most, _twice(max(had, has), gpus)))
 
     def factor(self, job: JobView, now: int, past: Past) -> float:
         """What is left of the speed-up of a job that is reallocated: little if it is young or was often."""
@@ -157,6 +160,13 @@ def _accepts(shape: Shape, kind: str) -> bool:
     return not shape.types or kind in shape.types
 
 
+def _allowed(jobs: Sequence[JobView], kinds: Sequence[str]) -> Mask:
+    """By job and type."""
+    return np.array([[_accepts(job.shape, kind) for kind in kinds] for job in jobs], dtype=bool).reshape(
+        -1, len(kinds)
+    )
+
+
 def _start_others(view: View, plan: Plan, running: Sequence[JobView]) -> bool:
     """Start the jobs that are not reallocated; whether these running jobs were stopped to make room."""
     others = sorted((job for job in view.queue if not job.shape.plain), key=lambda job: job.seq)
@@ -176,19 +186,29 @@ def _speedups(
     """Speed by type, across nodes or not, and GPUs, over that with a fair share of the GPUs."""
     widest = max((most for _, most in bounds), default=0)
     table = np.zeros((len(kinds), 2, len(jobs), widest + 1))
-    for i, (job, (least, most)) in enumerate(zip(jobs, bounds, strict=True)):
-        fair = fair_share(job, gpus, len(jobs))
-        accepted = [kind for kind in kinds if _accepts(job.shape, kind)]
-        base = max((view.speed(job, tasks=fair, type=kind).speed for kind in accepted), default=0.0)
-        if base <= 0:
-            base = 1.0
-        for t, kind in enumerate(kinds):
-            if kind not in accepted:
-                continue
-            for nodes in (1, 2):
-                for tasks in range(max(least, nodes), most + 1):
-                    speed = view.speed(job, tasks=tasks, type=kind, nodes=nodes).speed
-                    table[t, nodes - 1, i, tasks] = speed / base
+    same: dict[tuple[Hashable, tuple[int, int]], Floats] = {}  # jobs of equal estimates and bounds
+    for i, (job, bound) in enumerate(zip(jobs, bounds, strict=True)):
+        key = alike(view.estimator, job), bound
+        if key not in same:
+            same[key] = _speedups_of(view, job, bound, kinds, fair_share(job, gpus, len(jobs)))
+        table[:, :, i, : bound[1] + 1] = same[key]
+    return table
+
+
+def _speedups_of(view: View, job: JobView, bound: tuple[int, int], kinds: Sequence[str], fair: int) -> Floats:
+    least, most = bound
+    table = np.zeros((len(kinds), 2, most + 1))
+    accepted = [kind for kind in kinds if _accepts(job.shape, kind)]
+    base = max((view.speed(job, tasks=fair, type=kind).speed for kind in accepted), default=0.0)
+    if base <= 0:
+        base = 1.0
+    for t, kind in enumerate(kinds):
+        if kind not in accepted:
+            continue
+        for nodes in (1, 2):
+            for tasks in range(max(least, nodes), most + 1):
+                speed = view.speed(job, tasks=tasks, type=kind, nodes=nodes).speed
+                table[t, nodes - 1, tasks] = speed / base
     return table
 
 
@@ -209,14 +229,14 @@ def _enact(plan: Plan, jobs: Sequence[JobView], matrix: Ints, held: dict[str, Sp
     for job, row in zip(jobs, matrix.tolist(), strict=True):
         mine: dict[int, int] = {}
         for node, devices, *_ in held[job.id]:
-            mine[node] = mine.get(node, 0) | _lowest(devices & free[node], row[node])
+            mine[node] = mine.get(node, 0) | lowest(devices & free[node], row[node])
         kept.append(mine)
         for node, devices in mine.items():
             free[node] &= ~devices
     changed = False
     for job, row, mine in zip(jobs, matrix.tolist(), kept, strict=True):
         for node, count in enumerate(row):
-            more = _lowest(free[node], count - mine.get(node, 0).bit_count())
+            more = lowest(free[node], count - mine.get(node, 0).bit_count())
             free[node] &= ~more
             mine[node] = mine.get(node, 0) | more
         spots = tuple((node, devices, WHOLE, 0, 0) for node, devices in sorted(mine.items()) if devices)
@@ -226,16 +246,6 @@ def _enact(plan: Plan, jobs: Sequence[JobView], matrix: Ints, held: dict[str, Sp
         else:
             plan.start(job, spots)
     return changed
-
-
-def _lowest(devices: int, count: int) -> int:
-    """This many of the devices, the lowest numbers first."""
-    taken = 0
-    for _ in range(count):
-        low = devices & -devices
-        taken |= low
-        devices ^= low
-    return taken
 
 
 def _remembered(jobs: Sequence[JobView], held: dict[str, Spots], past: Past) -> Past:
