@@ -54,6 +54,7 @@ POLICIES: Registry[Policy] = Registry(
         "edl": "dovetail.policies.edl:edl",
         "elan": "dovetail.policies.elan:elan",
         "vaibhav": "dovetail.policies.vaibhav:vaibhav",
+        "oasis": "dovetail.policies.oasis:oasis",
     },
     plugins="dovetail.policies",
     remedy="install its plug-in where it is to decide, or name a file: FILE.py:FUNCTION",

@@ -11,6 +11,7 @@
     assignment       least-cost assignment
     partitioned      a large problem, partitioned at random into small ones (POP)
     device_splits    devices split among rows, without time sharing
+    priced_schedules one job over time slots: the largest utility minus priced cost
     containers       containers of applications on groups of servers
     highs            HiGHS, with every status checked
     extra            the packages that an installation may be without
