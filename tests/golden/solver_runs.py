@@ -18,7 +18,9 @@ from tests.golden.journals import WORLDS, Draws, World, digest
 
 from dovetail.model.cluster import Cluster, GpuType, Node
 from dovetail.model.goodput import Goodput, StepTime
-from dovetail.model.job import Checkpoint, Job, Profile, Traits, gang
+from dovetail.model.job import Arch, Checkpoint, Job, Profile, Traits, gang
+from dovetail.model.loss import LossCurve
+from dovetail.model.server_speed import ServerSpeed
 from dovetail.model.units import SECOND
 from dovetail.traces.gavel import read_gavel
 
@@ -72,7 +74,28 @@ def adaptive() -> World:
     return World(Cluster(tuple(nodes)), jobs, ())
 
 
+def learning() -> World:
+    """Elastic jobs that report their losses, half of them over parameter servers: both are fitted."""
+    draws, jobs = Draws(8), list[Job]()
+    for i in range(16):
+        figures = tuple(draws.of((0, 1, 2, 5)) / 10 for _ in range(4))
+        over = Profile(server_speed=ServerSpeed((draws.of((8, 20)), *figures)), loss=LossCurve(0.3, 0.7, 0.1))
+        ring = Profile(curve={1: 1.0, 4: 3.1, 12: 6.7}, loss=LossCurve(draws.of((2, 9)) / 10, 0.4, 0.3))
+        work, servers = draws.of((9_000, 30_000)) * SECOND, i % 2 == 0
+        traits = Traits(
+            arch=Arch.PARAMETER_SERVER if servers else Arch.ALLREDUCE,
+            least=1,
+            most=12,
+            checkpoint=Checkpoint(restore=SECOND),
+            profile=over if servers else ring,
+            epochs=draws.of((17, 31)),
+        )
+        jobs.append(Job(f"j{i}", i * 700 * SECOND, gang(4), work, work, traits=traits))
+    return World(Cluster(tuple(Node(f"n{i}", 4, GpuType("gpu")) for i in range(4))), jobs, ())
+
+
 ALL_WORLDS = {
+    "learning": learning,
     "adaptive": adaptive,
     "typed": first_jobs("typed"),
     "stormy": first_jobs("stormy"),
@@ -101,6 +124,7 @@ RUNS = (
     SolverRun("pollux", {}, "adaptive"),
     SolverRun("pollux", {"power": -2.0}, "typed"),
     SolverRun("vaibhav", {}, "adaptive"),
+    SolverRun("optimus", {}, "learning"),
 )
 
 

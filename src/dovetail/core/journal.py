@@ -27,6 +27,7 @@ from dovetail.model.goodput import Goodput, StepTime
 from dovetail.model.grant import FULL, Terms
 from dovetail.model.job import Arch, Checkpoint, Job, Kind, Profile, Role, Shape, Traits
 from dovetail.model.loss import LossCurve
+from dovetail.model.server_speed import ServerSpeed
 
 VERSION = 1
 _ACTIONS = {kind.__name__: kind for kind in (Start, Stop, Resize, Answer, SetPower, Rent)}
@@ -113,6 +114,8 @@ def job_from_json(read: Mapping[str, Any]) -> Job:
             model = profile["goodput"]
             steps = {kind: StepTime(**step) for kind, step in model["steps"].items()}
             profile["goodput"] = Goodput(**(model | {"steps": steps}))
+        if "server_speed" in profile:
+            profile["server_speed"] = ServerSpeed(**profile["server_speed"])
         if "loss" in profile:
             profile["loss"] = LossCurve(**profile["loss"])
         traits["profile"] = Profile(**profile)

@@ -15,6 +15,7 @@ from dovetail.model.cluster import SLICES
 from dovetail.model.goodput import Goodput
 from dovetail.model.grant import Spots, devices_of, same_place
 from dovetail.model.loss import LossCurve
+from dovetail.model.server_speed import ServerSpeed
 from dovetail.model.units import WHOLE
 
 
@@ -165,7 +166,17 @@ class Checkpoint:
         return self.suspend if same_place(suspended_on, spots) else self.save + self.restore
 
 
-_OF_GOODPUT = ("curve", "curves", "split", "gradient", "batch", "batch_cost", "noise_scale", "regimes")
+_OF_GOODPUT = (
+    "curve",
+    "curves",
+    "split",
+    "gradient",
+    "batch",
+    "batch_cost",
+    "noise_scale",
+    "regimes",
+    "server_speed",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,6 +208,7 @@ class Profile:
     beside: Mapping[str, Mapping[str, float]] = field(default_factory=dict, hash=False)
     # Speed by GPU type, number of GPUs, nodes and batch, in place of the figures in `_OF_GOODPUT`.
     goodput: Goodput | None = None
+    server_speed: ServerSpeed | None = None  # speed by workers, over parameter servers, in place of `curve`
     loss: LossCurve | None = None  # what it reports at the end of each epoch (`Traits.epochs`)
 
     def __post_init__(self) -> None:
@@ -208,9 +220,11 @@ class Profile:
             if min(min(regime) for regime in known) <= 0:
                 raise ValueError(f"regimes are parts and speeds above 0, not {self.regimes}")
             object.__setattr__(self, "regimes", known)
+        if self.server_speed is not None and (self.curve or self.curves):
+            raise ValueError("server_speed says what curve would say: give one of them")
         if self.goodput is not None:
             twice = [name for name in _OF_GOODPUT if getattr(self, name) != (1.0 if name == "split" else 0)]
-            twice = [name for name in twice if getattr(self, name) not in ((), {})]
+            twice = [name for name in twice if getattr(self, name) not in ((), {}, None)]
             if twice:
                 raise ValueError(f"goodput says what {', '.join(twice)} would say: give one of them")
 

@@ -35,6 +35,8 @@ def ring(size: float, gpus: int, bandwidth: float) -> float:
 
 def scaled(profile: Profile, tasks: int, type: str = "") -> float:
     """Throughput of this number of tasks: interpolated between known points, linear without any."""
+    if profile.server_speed is not None:
+        return profile.server_speed.at(tasks)
     curve = profile.curve
     if profile.curves:
         curve = profile.curves.get(type, curve)

@@ -55,6 +55,7 @@ POLICIES: Registry[Policy] = Registry(
         "elan": "dovetail.policies.elan:elan",
         "vaibhav": "dovetail.policies.vaibhav:vaibhav",
         "oasis": "dovetail.policies.oasis:oasis",
+        "optimus": "dovetail.policies.optimus:optimus",
     },
     plugins="dovetail.policies",
     remedy="install its plug-in where it is to decide, or name a file: FILE.py:FUNCTION",

@@ -25,6 +25,8 @@ from dovetail.model.view import JobView
 from dovetail.sim.outcomes import Outcomes
 from dovetail.sim.true_speed import Neighbour, ProfiledSpeed, Speed
 
+FROZEN = 1 << 62  # a time that does not come
+
 
 @dataclass(frozen=True, slots=True)
 class Incident:
@@ -454,6 +456,7 @@ class World:
                 run.suspended_on = None
             if run.spots and any(spot[0] == number for spot in run.spots):
                 run.advance(now)
+                run.live_at = FROZEN  # nor when its other node is lost, before a round stops it
                 spots = run.spots
                 self._vacate(now, run)  # for its neighbours; it holds its devices until the core stops it
                 run.spots = spots
