@@ -161,8 +161,24 @@ def test_a_member_of_an_array_keeps_what_it_was_told() -> None:
         ({"run": "x", "kind": "serve"}, "/kind", "does not run kind serve yet"),
         ({"run": "x", "kind": "sweep"}, "/kind", "does not run kind sweep yet"),
         ({"run": "x", "kind": "dance"}, "/kind", "choose train | batch"),
-        ({"run": "x", "nodes": "1..4"}, "/nodes", "elastic job, which a plane does not run yet"),
+        ({"run": "x", "nodes": "1..4"}, "/nodes", "is a range of nodes; an elastic job says how many GPUs"),
         ({"run": "x", "nodes": 0}, "/nodes", "from 1 to"),
+        ({"run": "x", "resources": {"gpus": "8..2"}}, "/resources/gpus", "larger number first; write 2..8"),
+        ({"run": "x", "resources": {"gpus": "0..4"}}, "/resources/gpus", "whole numbers from 1"),
+        ({"run": "x", "resources": {"gpus": "0.5..2"}}, "/resources/gpus", "whole numbers from 1"),
+        ({"run": "x", "resources": {"gpus": "2.."}}, "/resources/gpus", "is not a range of GPUs; write 2..8"),
+        (
+            {"run": "x", "resources": {"accelerators": "A100:4..2"}},
+            "/resources/accelerators",
+            "write 2..4",
+        ),
+        (
+            {"run": "x", "resources": {"accelerators": {"A100": "1..4", "H100": "2..4"}}},
+            "/resources/accelerators",
+            "different counts (1..4, 2..4)",
+        ),
+        ({"run": "x", "nodes": 2, "resources": {"gpus": "2..4"}}, "/nodes", "of the whole job"),
+        ({"run": "x", "gpu_share": 0.5, "resources": {"gpus": "2..4"}}, "/gpu_share", "holds whole GPUs"),
         ({"run": "x", "nodes": True}, "/nodes", "true is not a whole number"),
         ({"run": "x", "nodes": 1, "num_nodes": 2}, "/num_nodes", "both nodes and num_nodes"),
         ({"run": "x", "name": "a\nb"}, "/name", "control characters"),
@@ -615,3 +631,28 @@ def test_a_number_of_retries_is_enough() -> None:
     assert asked(retry=2).retry == asked(retry={"max": 2}).retry
     assert asked(retry=0).retry is not None
     assert parse_request({"run": "x", **asked(retry=2).document()}).retry == asked(retry=2).retry
+
+
+def test_a_range_of_gpus_is_an_elastic_job_that_asks_for_the_most() -> None:
+    job = to_job(asked(resources={"gpus": "2..8"}), "k3v9q2", NOW, "team", "ada", parse_cluster("2x4"))
+    assert (job.shape.tasks, job.shape.each, job.traits.least, job.traits.most) == (8, 1, 2, 8)
+    assert job.shape.plain
+    assert not to_job(asked(), "k3v9q2", NOW, "team", "ada", CLUSTER).traits.elastic
+    with_more = shape(parse_cluster("2x4"), resources={"accelerators": "any:1..4", "cpus": 6, "memory": "4G"})
+    assert (with_more.tasks, with_more.cpus, with_more.memory) == (4, 1_500, 1 << 30), "a part for each GPU"
+
+
+def test_an_elastic_job_asks_for_as_much_of_its_range_as_the_cluster_has() -> None:
+    request = asked(resources={"gpus": "2..8"}, expected="1h")
+    job = to_job(request, "k3v9q2", NOW, "team", "ada", parse_cluster("1x4"))
+    assert (job.shape.tasks, job.traits.least, job.traits.most) == (4, 2, 8)
+    assert job.estimate == 2 * HOUR, "an hour with eight GPUs"
+    with pytest.raises(NeverFits, match=r"at least 2 GPUs, but the empty cluster has room for 1; .*1\.\.1"):
+        to_job(request, "k3v9q2", NOW, "team", "ada", parse_cluster("1x1"))
+
+
+@pytest.mark.parametrize("resources", [{"gpus": "2..8"}, {"accelerators": ["A100:2..8", "H100:2..8"]}])
+def test_a_range_is_written_as_it_was_read(resources: dict[str, Any]) -> None:
+    request = asked(resources=resources)
+    assert request.document()["resources"] == resources
+    assert parse_request(request.document()) == request

@@ -42,8 +42,12 @@ export interface Job {
   user: string;
   model: string;
   priority: number;
-  /** Devices it asks for. */
+  /** Devices it asks for; an elastic job: the most with which it runs. */
   gpus: number;
+  /** The fewest devices with which it runs, if it is elastic; null: it needs all. */
+  gpus_least: number | null;
+  /** GPUs that it holds now; those of an elastic job change while it runs. */
+  gpus_held: number;
   /** The part of each device that it asks for: 0.5 is a half; null without GPUs. */
   gpu_share: number | null;
   nodes: number;
@@ -105,6 +109,8 @@ export interface Job {
   lost_gpu_seconds: number;
   /** When it is expected to end; only in the answer about one job, and while it runs. */
   ends_at: Span | null;
+  /** When it has ended by, as the policy promised; only in the answer about one job, until it ends. */
+  promised_by: string | null;
 }
 
 /** All members of an array at a glance. */
@@ -276,7 +282,7 @@ export interface Place {
 
 /** Where and about when a job would start. */
 export interface Plan {
-  /** False: not now, because nodes that the job needs are out of service. */
+  /** False: not now, because nodes that it needs are out of service, or refused. */
   fits: boolean;
   starts_at: Span | null;
   /** If it said how long it takes. */
@@ -289,6 +295,10 @@ export interface Plan {
   cost: number | null;
   /** What else there is to know, a line each. */
   notes: string[];
+  /** The moment by which the policy would promise its end. */
+  promised_by: string | null;
+  /** Why the policy would refuse it; empty if it would not. */
+  refused: string;
   /** Why it does not fit now; empty if it does. */
   detail: string;
 }

@@ -10,7 +10,8 @@ from dovetail.cli.connection import StateOption, connected
 from dovetail.cli.outputs import count, note, plainly, say
 from dovetail.cli.submit import FileArgument, Flags, WithCommand, flagged, read_job, told_with_lines
 from dovetail.cli.tables import Column, print_table, print_value, read_form
-from dovetail.cli.times import expected
+from dovetail.cli.times import clock, expected
+from dovetail.model.errors import InputError
 from dovetail.model.formats import number
 
 if TYPE_CHECKING:
@@ -48,7 +49,11 @@ def plan_job(
             found = client.plan(request)
     if print_value(found.raw, read_form("", as_json)):
         return
+    if found.refused:
+        raise InputError(plainly(f"the policy would refuse it: {found.refused}"))
     say(answer(found))
+    if found.promised_by is not None:
+        say(f"it would be promised to end by {clock(found.promised_by)}")
     if found.placement:
         say()
         print_table(found.placement, PLACES)

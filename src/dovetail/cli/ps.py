@@ -210,7 +210,9 @@ def _summary(jobs: list[dict[str, Any]], more: bool) -> str:
     for job in jobs:
         for state, number in (job.get("states") or {job["state"]: 1}).items():
             counts[state] = counts.get(state, 0) + number
-            gpus += number * (job.get("gpus") or 0) * _share(job) * (state in ("running", "stopping"))
+            held = job.get("gpus_held") if job.get("gpus_least") is not None else None
+            each = (job.get("gpus") or 0) * _share(job) if held is None else held
+            gpus += number * each * (state in ("running", "stopping"))
     parts = []
     if busy := counts.pop("running", 0) + counts.pop("stopping", 0):
         parts.append(f"{busy:,} running on {count(gpus, 'GPU')}")
@@ -272,11 +274,16 @@ def _counted(job: Raw, figure: str) -> float | None:
 
 
 def gpus_text(job: Raw) -> str:
-    """`4`; `0.5` for half of one, `2x0.5` for half of each of two.
+    """`4`; `0.5` for half of one, `2x0.5` for half of each of two; `2..8` for an elastic job, or what it has.
 
     >>> [gpus_text({"gpus": gpus, "gpu_share": 0.5}) for gpus in (1, 2)], gpus_text({"gpus": 4})
     (['0.5', '2x0.5'], '4')
+    >>> [gpus_text({"gpus": 8, "gpus_least": 2, "gpus_held": held}) for held in (0, 3)]
+    ['2..8', '3 of 2..8']
     """
+    if job.get("gpus_least") is not None:
+        held = job.get("gpus_held")
+        return (f"{held:g} of " if held else "") + f"{job['gpus_least']}..{job['gpus']}"
     gpus, share = job.get("gpus"), _share(job)
     if gpus is None or share == 1:
         return "-" if gpus is None else f"{gpus:g}"
@@ -455,8 +462,10 @@ def _facts(raw: Raw) -> list[tuple[str, str]]:
         ("started", _when(raw.get("started_at"))),
         ("ended", _when(raw.get("ended_at"))),
         ("waited", lasting(raw.get("waited"))),
+        *([("promised by", _when(raw["promised_by"]))] if raw.get("promised_by") else []),
         ("took", lasting(raw.get("took")) + (" so far" if runs else "") if raw.get("attempt") else "-"),
         ("on", folded_nodes([str(spot.get("node")) for spot in raw.get("placement") or ()])),
+        *_held(raw),
         ("restarts", str(raw.get("restarts") or "-")),
         (
             "exit code",
@@ -474,11 +483,20 @@ def _asked(raw: Raw) -> str:
     nodes, share = raw.get("nodes") or 1, _share(raw)
     each = [count(raw["cpus"], "CPU")] if raw.get("cpus") else []
     each += [f"{size(raw['memory'])} of memory"] if raw.get("memory") else []
+    if raw.get("gpus_least") is not None:
+        beside = f"; {' and '.join(each)} for each" if each else ""
+        return f"{raw['gpus_least']} to {count(raw['gpus'], 'GPU')}, elastic{_types(raw)}{beside}"
     if each and not raw.get("gpus"):
         return f"{' and '.join(each)} on {'each of ' if nodes > 1 else ''}{count(nodes, 'node')}"
     gpus = count(raw.get("gpus") or 0, "GPU") if share == 1 else f"{gpus_text(raw)} GPUs"
     beside = f"; {' and '.join(each)}{' on each node' if nodes > 1 else ''}" if each else ""
     return f"{gpus} on {count(nodes, 'node')}{_types(raw)}{beside}"
+
+
+def _held(raw: Raw) -> list[tuple[str, str]]:
+    """How many GPUs an elastic job has now."""
+    held = raw.get("gpus_held")
+    return [("holds", count(int(held), "GPU"))] if held and raw.get("gpus_least") is not None else []
 
 
 def _types(raw: Raw) -> str:

@@ -17,7 +17,7 @@ from typer.core import TyperCommand
 from dovetail.cli.connection import StateOption, connected
 from dovetail.cli.logs import follow
 from dovetail.cli.outputs import note, plainly, say
-from dovetail.cli.submit import Flags, Typed, exit_code, flagged, note_about_tunnel, read_job
+from dovetail.cli.submit import Flags, Typed, exit_code, flagged, note_about_tunnel, promise, read_job
 from dovetail.cli.waiting import until_started
 from dovetail.model.errors import DovetailError, InputError
 
@@ -129,6 +129,7 @@ def run_request(
             stack.callback(calls.close)
             request = calls.wrapped(request)
         handle = client.submit(request)
+        promise(client, handle, request)
         if not quiet:
             for text in handle.notes:
                 note(plainly(text))

@@ -29,9 +29,13 @@ from dovetail.cli.job_words import (
     parted,
 )
 from dovetail.cli.outputs import count, note, plainly, print_json, say
+from dovetail.cli.times import clock
 from dovetail.model.errors import InputError
 
 if TYPE_CHECKING:
+    from datetime import datetime
+
+    from dovetail.client.client import Client, JobHandle
     from dovetail.client.connection import Connection
 
 Flags = Mapping[str, Any]
@@ -48,7 +52,9 @@ def _flag(kind: Any, help: str, *names: str, metavar: str | None = None) -> Any:
 
 FLAGS: dict[str, Any] = {
     "name": _flag(str | None, "Name of the job.", "-J", "--name", "--job-name", metavar="NAME"),
-    "gpus": _flag(str | None, "GPUs per task: 4, A100:4.", "-G", "--gpus", metavar="[TYPE:]N"),
+    "gpus": _flag(
+        str | None, "GPUs per task: 4, A100:4; 2..8 of an elastic job.", "-G", "--gpus", metavar="[TYPE:]N"
+    ),
     "nodes": _flag(
         int | None, "Number of tasks; all start together, each on one node.", "-N", "--nodes", metavar="N"
     ),
@@ -72,7 +78,7 @@ FLAGS: dict[str, Any] = {
     "begin": _flag(str | None, "Earliest start: +2h, 2026-12-01T09:00.", "-b", "--begin", metavar="WHEN"),
     "deadline": _flag(
         str | None,
-        "Time by which the job should finish, for policies that use it.",
+        "Time by which the job should finish, for policies that use it: 18:00, +6h.",
         "--deadline",
         metavar="WHEN",
     ),
@@ -209,6 +215,7 @@ def submit_job(
         )
         with told_with_lines(request):
             handle = client.submit(request, key=key)
+        promised_by = promise(client, handle, request)
         stack.enter_context(_said_to_go_on(handle.id))
         for text in handle.notes:
             note(plainly(text))
@@ -220,6 +227,8 @@ def submit_job(
         else:
             many = f", an array of {count(handle.count, 'job')}" if handle.count > 1 else ""
             say(f"submitted {handle.id}{many}")
+            if promised_by is not None:
+                say(f"promised to end by {clock(promised_by)}")
             if not wait:
                 say()
                 one = handle.ids[0]
@@ -230,6 +239,21 @@ def submit_job(
             if not (parsable or as_json):
                 say(plainly(f"{handle.id} {ended.state}" + (f": {ended.detail}" if ended.detail else "")))
             raise typer.Exit(exit_code(ended.state, ended.exit_code))
+
+
+def promise(client: Client, handle: JobHandle, request: Mapping[str, Any]) -> datetime | None:
+    """The moment by which the policy promises the end of a job with a deadline. A refused job is an error.
+
+    The policy has answered by now: the plane accepts a job and decides in one tick.
+    """
+    if "deadline" not in request or handle.count > 1:
+        return None
+    job = client.job_info(handle.id)
+    if job.state == "refused":
+        raise InputError(plainly(f"{handle.id} was refused: {job.detail}"))
+    if job.promised_by is None and not job.done:
+        note(f"the policy does not promise that {handle.id} meets its deadline")
+    return job.promised_by
 
 
 @contextmanager

@@ -107,7 +107,11 @@ class Job(Document):
     user: str = ""
     model: str = ""
     priority: int = 0
-    gpus: Annotated[int, "Devices it asks for."] = 0
+    gpus: Annotated[int, "Devices it asks for; an elastic job: the most with which it runs."] = 0
+    gpus_least: Annotated[
+        int | None, "The fewest devices with which it runs, if it is elastic; null: it needs all."
+    ] = None
+    gpus_held: Annotated[float, "GPUs that it holds now; those of an elastic job change while it runs."] = 0.0
     gpu_share: Annotated[
         float | None, "The part of each device that it asks for: 0.5 is a half; null without GPUs."
     ] = None
@@ -174,6 +178,10 @@ class Job(Document):
     ] = 0.0
     ends_at: Annotated[
         Span | None, "When it is expected to end; only in the answer about one job, and while it runs."
+    ] = None
+    promised_by: Annotated[
+        datetime | None,
+        "When it has ended by, as the policy promised; only in the answer about one job, until it ends.",
     ] = None
     raw: Annotated[Raw, CLIENT_ONLY] = field(default_factory=dict, repr=False, compare=False)
 
@@ -351,7 +359,9 @@ class Place(Document):
 class Plan(Document):
     """Where and about when a job would start."""
 
-    fits: Annotated[bool, "False: not now, because nodes that the job needs are out of service."] = True
+    fits: Annotated[bool, "False: not now, because nodes that it needs are out of service, or refused."] = (
+        True
+    )
     starts_at: Span | None = None
     ends_at: Annotated[Span | None, "If it said how long it takes."] = None
     placement: Sequence[Place] = ()
@@ -359,6 +369,8 @@ class Plan(Document):
     preempts_others: Annotated[int, "How many more."] = 0
     cost: float | None = None
     notes: Annotated[Sequence[str], "What else there is to know, a line each."] = ()
+    promised_by: Annotated[datetime | None, "The moment by which the policy would promise its end."] = None
+    refused: Annotated[str, "Why the policy would refuse it; empty if it would not."] = ""
     detail: Annotated[str, "Why it does not fit now; empty if it does."] = ""
     raw: Annotated[Raw, CLIENT_ONLY] = field(default_factory=dict, repr=False, compare=False)
 

@@ -54,10 +54,11 @@ def from_flags(
     checked("--memory", memory, lambda text: parse_memory(str(text).rstrip("+")))
     if begin is not None and begin.startswith("+"):
         checked("--begin", begin[1:], parse_duration)
-    resources = {"cpus": cpus, "memory": memory}
+    resources: dict[str, Any] = {"cpus": cpus, "memory": memory}
     if isinstance(gpus, str) and re.fullmatch(r"0*\.[0-9]+|[0-9.]+%", gpus):
         raise JobFileError("--gpus", None, f"{gpus} of a GPU? write --gpus 1 --gpu-share {gpus}")
-    typed = isinstance(gpus, str) and re.fullmatch("[0-9]+", gpus) is None
+    is_span = isinstance(gpus, str) and re.match(r"[0-9.]*\.\.", gpus) is not None
+    typed = isinstance(gpus, str) and not is_span and re.fullmatch("[0-9]+", gpus) is None
     if gpu_type and typed:
         raise JobFileError(
             "--gpus", None, f"{gpus} names a type and --gpu-type another; give --gpus a number"
@@ -65,7 +66,7 @@ def from_flags(
     if typed or gpu_type:
         resources["accelerators"] = gpus if typed else f"{gpu_type}:{1 if gpus is None else gpus}"
     else:
-        resources["gpus"] = None if gpus is None else int(gpus)
+        resources["gpus"] = gpus if is_span or gpus is None else int(gpus)
     checkpoint = {"every": checkpoint_every, "grace": grace}
     found = {
         "name": name or (_name_of(command) if command else None),

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
 from dovetail.model.errors import InputError
@@ -73,7 +74,14 @@ def merged(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def zoned(text: str) -> str:
-    """A time with the zone of this machine if it has none. The plane refuses text that is not a time."""
+    """A time with the zone of this machine if it has none; 18:00 is the next one of the day.
+
+    The plane refuses text that is not a time.
+    """
+    if match := re.fullmatch("([01]?[0-9]|2[0-3]):([0-5][0-9])", text):
+        now = datetime.now()
+        when = now.replace(hour=int(match[1]), minute=int(match[2]), second=0, microsecond=0)
+        return (when if when > now else when + timedelta(days=1)).astimezone().isoformat()
     try:
         when = datetime.fromisoformat(text)
     except ValueError:

@@ -20,7 +20,7 @@ from dovetail.control.standing import Standing
 from dovetail.control.trial import Trial
 from dovetail.core.core import Core, Step
 from dovetail.core.record import recorded, take_apart
-from dovetail.model.action import Start, Stop
+from dovetail.model.action import Answer, Start, Stop
 from dovetail.model.errors import DovetailError
 from dovetail.model.grant import load_of, nodes_of
 from dovetail.model.job import Job
@@ -63,6 +63,8 @@ class Forecast:
     cost: float | None = None
     hours: float = 0.0  # its estimated run time
     notes: list[str] = field(default_factory=list)  # further remarks
+    promised_by: int | None = None  # the policy promises that it has ended by then
+    refused: str = ""  # why the policy would refuse it
 
 
 class _Plan(NamedTuple):
@@ -246,6 +248,8 @@ class Forecasts:
         found = Forecast(fits=True, starts_at=None, hours=job.estimate / HOUR)
         arrives = max(now, core.now) + 1
         began = self._look(core, replace(job, arrived_at=arrives), found)
+        if found.refused:
+            return found
         found.starts_at = Window(core.now, None, None) if began is None else _window(arrives, began)
         nodes = [core.cluster.nodes[core.cluster.number[name]] for name, _ in found.placement]
         if any(node.price for node in nodes):
@@ -261,6 +265,13 @@ class Forecasts:
         until = time.thread_time() + 5 * self._budget
         try:
             for step in forward(core, [job]):
+                for answer in step.actions:
+                    if isinstance(answer, Answer) and answer.job == job.id:
+                        if answer.answer == "refused":
+                            found.fits, found.refused = False, answer.why
+                            return None
+                        if answer.answer == "accepted":
+                            found.promised_by = answer.value
                 begins = next((a for a in step.actions if isinstance(a, Start) and a.job == job.id), None)
                 if any(isinstance(a, Stop) for a in step.actions) and step.now == job.arrived_at:
                     found.preempts = [

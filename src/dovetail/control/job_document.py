@@ -12,7 +12,7 @@ from sqlalchemy.engine import Row
 from dovetail.control import preemptions, tables
 from dovetail.control.clock import iso
 from dovetail.control.states import LETTERS, State
-from dovetail.control.time_held import GPU_SECOND, attempt_took, gpu_seconds, took
+from dovetail.control.time_held import GPU_SECOND, attempt_took, gpu_seconds, gpus_held, took
 from dovetail.control.waits import first_start, waited
 from dovetail.model.units import SECOND
 
@@ -45,6 +45,8 @@ def job_document(row: Any, now: int, *, whole: bool = False) -> Json:
         "model": row.model if whole else shortened(row.model, 60),
         "priority": row.priority,
         "gpus": row.gpus,
+        "gpus_least": row.gpus_least,
+        "gpus_held": gpus_held(row),
         "gpu_share": None if not row.gpus else round(row.load / (1_000 * row.gpus), 3),
         "nodes": row.nodes,
         "cpus": None if row.cpus is None else row.cpus / 1_000,
@@ -77,6 +79,7 @@ def job_document(row: Any, now: int, *, whole: bool = False) -> Json:
         "gpu_seconds": round(gpu_seconds(row, now), 3),
         "lost_gpu_seconds": round(row.lost_time / GPU_SECOND, 3),
         "ends_at": None,
+        "promised_by": None,
     }
 
 

@@ -39,7 +39,7 @@ from dovetail.model.event import (
     Event,
 )
 from dovetail.model.grant import Spots, devices_of
-from dovetail.model.job import Shape
+from dovetail.model.job import Job, Shape, least_devices
 
 CANCEL, REQUEUE, HOLD = "cancelled", "requeued", "held"  # what a stopping job becomes once it has stopped
 PREEMPTED = ("preempted", "moved")  # reasons of the core to stop a job that may go on
@@ -431,7 +431,8 @@ class Ledger:
     def _begin(self, action: Start | Resize, now: int) -> None:
         """Start a gang once it has all its devices; until then it holds what it got."""
         record = self.index.records[action.job]
-        whole = devices_of(action.spots) >= self.core.jobs[record.id].shape.gpus  # jobs may share devices
+        job = self.core.jobs[record.id]
+        whole = devices_of(action.spots) >= least_devices(job.shape, job.traits)  # jobs may share devices
         record.epoch = action.epoch
         if isinstance(action, Resize):  # of a gang that is not started: there is no process to resize
             self._later.append((now, RESIZED, record.id, action.epoch, None))
@@ -512,7 +513,7 @@ class Ledger:
                 if record.first_started_at is None:
                     record.eligible_at = now
                 self.index.admit(record)
-                self._tell(now, SUBMITTED, record, job)
+                self._tell(now, SUBMITTED, record, job if self.capabilities.resize else _rigid(job))
         self._touch(record)
 
     def _hold_back(self, record: Record, now: int) -> None:
@@ -562,6 +563,11 @@ class Ledger:
 
     def _touch(self, record: Record) -> None:
         self.batch.changed[record.id] = record
+
+
+def _rigid(job: Job) -> Job:
+    """An elastic job for an engine that resizes none: it runs with the number of GPUs that it asks for."""
+    return replace(job, traits=replace(job.traits, least=None, most=None)) if job.traits.elastic else job
 
 
 def placement_of(cluster: Cluster, spots: Spots) -> Placement:

@@ -163,6 +163,16 @@ def ends_at(plane: Plane, job: str) -> Window | None:
     return plane.ask(run)
 
 
+def promised_by(plane: Plane, job: str) -> int | None:
+    """The moment by which the policy has promised the end of a job; None if it has promised nothing."""
+
+    def run(state: PlaneState, now: int) -> int | None:
+        active = state.ledger.core.jobs.get(job)
+        return None if active is None else active.promise
+
+    return plane.ask(run)
+
+
 def reasons(plane: Plane) -> Mapping[str, str]:
     """Why each waiting job waits, in one word; jobs that the policy did not look at are left out."""
 
@@ -196,7 +206,7 @@ def forecast(plane: Plane, caller: Caller, request: JobRequest) -> Forecast:
     if closed is not None and closed.needed:
         return Forecast(fits=False, starts_at=None, notes=notes)
     found = forecasts.of_new(standing, job, now)
-    found.notes = notes
+    found.notes = [f"the policy would refuse it: {found.refused}"] if found.refused else notes
     return found
 
 

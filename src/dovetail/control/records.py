@@ -28,6 +28,7 @@ class Record:
     user: str = ""
     model: str = ""
     gpus: int = 0
+    gpus_least: int | None = None  # the fewest with which it runs, if it is elastic
     load: int = 0
     nodes: int = 1
     cpus: int | None = None  # milli-cores on each node, if requested

@@ -55,6 +55,8 @@ from dovetail.control.problems import Problem as Problem
 from dovetail.control.problems import RequestError as RequestError
 from dovetail.control.problems import problems_of, refusal, refusals, shown, unfit_values
 from dovetail.control.resources import Resources, shape_of
+from dovetail.core.fitting import fitting
+from dovetail.core.room import Room
 from dovetail.model.cluster import Cluster
 from dovetail.model.job import Checkpoint as SavedAs
 from dovetail.model.job import Job, Traits
@@ -83,7 +85,10 @@ _LATER = {
 
 def _elastic(value: object) -> str:
     if isinstance(value, str) and re.fullmatch(r"[0-9]+\.\.[0-9]*", value):
-        return f"{value[:20]} nodes would be an elastic job, which a plane does not run yet; write one number"
+        return (
+            f"{value[:20]} is a range of nodes; an elastic job says how many GPUs it runs with in all: "
+            "write resources: {gpus: 2..8} and leave nodes out"
+        )
     return ""
 
 
@@ -322,6 +327,14 @@ class JobRequest(BaseModel):
             wrong.append((("num_nodes",), "both nodes and num_nodes are given; leave num_nodes out"))
         if self.gpu_share < WHOLE and self.resources.gpus == 0:
             wrong.append((("gpu_share",), "a share of no GPU; take resources.gpus: 0 out"))
+        if self.resources.span is not None:
+            text = "{}..{} GPUs".format(*self.resources.span)
+            if self.gpu_share < WHOLE:
+                wrong.append((("gpu_share",), f"a share of each of {text}; an elastic job holds whole GPUs"))
+            if named := next((key for key in ("nodes", "num_nodes") if getattr(self, key) is not None), ""):
+                wrong.append(
+                    ((named,), f"{text} are those of the whole job, on any nodes; leave {named} out")
+                )
         if wrong:
             raise refusals(wrong)
         return self
@@ -338,7 +351,8 @@ class JobRequest(BaseModel):
 
     @property
     def gpus_per_node(self) -> int:
-        count = self.resources.count
+        """Of an elastic job: the most that it may have there."""
+        count = self.resources.span[1] if self.resources.span else self.resources.count
         return count if count is not None else int(bool(self.resources.gpu_memory) or self.gpu_share < WHOLE)
 
     @property
@@ -390,9 +404,11 @@ def to_job(request: JobRequest, job_id: str, now: int, tenant: str, user: str, c
     """The job as the core sees it.
 
     It raises RequestError for types of GPU that the cluster has not, and NeverFits for what it could not hold
-    if it were empty. The plane counts retries; the core knows of none.
+    if it were empty. The plane counts retries; the core knows of none. An elastic job asks for as many GPUs
+    of its range as the cluster has: it runs with those under a policy that resizes no job.
     """
-    return Job(
+    least, most = request.resources.span or (None, None)
+    job = Job(
         id=job_id,
         arrived_at=now,
         shape=shape_of(request.resources, request.node_count, request.gpu_share, cluster),
@@ -406,8 +422,9 @@ def to_job(request: JobRequest, job_id: str, now: int, tenant: str, user: str, c
         model=f"{tenant}/{request.model}" if request.model else "",
         group=job_id.rpartition("_")[0] if request.array else "",
         traits=_traits(request.checkpoint and request.checkpoint.every, request.checkpoint is not None,
-                       request.preemptible),
+                       request.preemptible, least, most),
     )  # fmt: skip
+    return job if least is None else fitting(Room(cluster), job) or job
 
 
 def to_jobs(
@@ -490,5 +507,6 @@ def _interpreted(text: str) -> tuple[str, ...]:
 
 
 @lru_cache(maxsize=1_024)
-def _traits(every: int | None, saves: bool, preemptible: bool) -> Traits:
-    return Traits(checkpoint=SavedAs(every=every or None, on_stop=saves), preemptible=preemptible)
+def _traits(every: int | None, saves: bool, preemptible: bool, least: int | None, most: int | None) -> Traits:
+    saved = SavedAs(every=every or None, on_stop=saves)
+    return Traits(checkpoint=saved, preemptible=preemptible, least=least, most=most)

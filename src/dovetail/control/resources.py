@@ -3,6 +3,9 @@
 `accelerators` names how many GPUs and of which types: `A100:8`, `{A100: 8, H100: 8}` or `[H100:8, A100:8]`
 (any of these, in the order of preference), `any:1`, or just `8`. `gpus` is the plain number instead. A job is
 placed on GPUs of one type, whichever of those it names is free.
+
+A range in place of a number, `2..8` or `A100:2..8`, makes the job elastic: it runs with any number of GPUs in
+the range, and the number may change while it runs. The range is that of the whole job, on whichever nodes.
 """
 
 from __future__ import annotations
@@ -30,7 +33,7 @@ from dovetail.control.problems import RequestError, refusal, shown
 from dovetail.model.cluster import MOST_DEVICES, Cluster, GpuType, Node
 from dovetail.model.errors import NeverFits
 from dovetail.model.formats import size
-from dovetail.model.job import Shape
+from dovetail.model.job import Shape, gang
 from dovetail.model.units import WHOLE, parse_memory
 
 ANY = ("any", "gpu")  # names for any type
@@ -38,14 +41,15 @@ MOST_TYPES = 32
 
 _TYPE = "[A-Za-z][A-Za-z0-9._+-]{0,63}"
 _COUNT = "[1-9]|[1-5][0-9]|6[0-4]"  # up to MOST_DEVICES
-_ONE = f"{_TYPE}(?::(?:{_COUNT}))?"
+_SPAN = r"[1-9][0-9]{0,3}\.\.[1-9][0-9]{0,3}"  # of an elastic job, on all its nodes
+_ONE = f"{_TYPE}(?::(?:{_COUNT}|{_SPAN}))?"
 
 
 @dataclass(frozen=True, slots=True)
 class Accelerators:
     """A number of GPUs of one of these types; without types: of any."""
 
-    count: int
+    count: int | str  # a number, or the range of an elastic job
     types: tuple[str, ...] = ()
 
     def text(self) -> str | list[str]:
@@ -55,10 +59,44 @@ class Accelerators:
         return [f"{name}:{self.count}" for name in self.types]
 
 
-def _read_one(value: object) -> tuple[str, int]:
-    if isinstance(value, str) and re.fullmatch(_ONE, value):
+def _read_span(value: object) -> str:
+    """The range of an elastic job, as text; "" if it is none."""
+    if not isinstance(value, str) or ".." not in value:
+        return ""
+    if re.fullmatch(_SPAN, value) is None:
+        raise refusal(f"{shown(value)} is not a range of GPUs; write 2..8, whole numbers from 1 to 9999")
+    least, most = span_of(value)
+    if least > most:
+        raise refusal(f"{value} has the larger number first; write {most}..{least}")
+    return value
+
+
+def span_of(text: str) -> tuple[int, int]:
+    """
+    >>> span_of("2..8")
+    (2, 8)
+    """
+    least, _, most = text.partition("..")
+    return int(least), int(most)
+
+
+def _read_gpus(value: object) -> int | str:
+    return _read_span(value) or int(str(_NUMBER_OF_GPUS.read(value)))
+
+
+_NUMBER_OF_GPUS = count_field(0, MOST_DEVICES)
+GPUS = FieldType(
+    _read_gpus, {"anyOf": [_NUMBER_OF_GPUS.schema, {"type": "string", "pattern": anchored(_SPAN)}]}
+)
+
+
+def _read_one(value: object) -> tuple[str, int | str]:
+    if isinstance(value, str):
         name, _, count = value.partition(":")
-        return name, int(count or 1)
+        if re.fullmatch(_TYPE, name) and (span := _read_span(count)):
+            return name, span
+        if re.fullmatch(_ONE, value):
+            return name, int(count or 1)
     raise refusal(f"{shown(value)} is not a request for GPUs; write A100:8, any:1 or 8")
 
 
@@ -72,11 +110,16 @@ def _read_accelerators(value: object) -> Accelerators:
                 f"{whole} GPUs on a node; it must be from 1 to {MOST_DEVICES} (gpus: 0 asks for none)"
             )
         return Accelerators(whole)
-    pairs: list[tuple[str, int]]
+    if isinstance(value, str) and ":" not in value and (span := _read_span(value)):
+        return Accelerators(span)
+    pairs: list[tuple[str, int | str]]
     if isinstance(value, dict):
         pairs = []
         for name, count in value.items():
             whole = number(count)
+            if re.fullmatch(_TYPE, name) and (span := _read_span(count)):
+                pairs.append((name, span))
+                continue
             if (
                 re.fullmatch(_TYPE, name) is None
                 or not isinstance(whole, int)
@@ -90,7 +133,7 @@ def _read_accelerators(value: object) -> Accelerators:
         pairs = [_read_one(item) for item in (value if isinstance(value, list) else [value])]
     if not 1 <= len(pairs) <= MOST_TYPES:
         raise refusal(f"{len(pairs)} types of GPU; name 1 to {MOST_TYPES}")
-    counts = sorted({count for _, count in pairs})
+    counts = sorted({count for _, count in pairs}, key=str)
     if len(counts) > 1:
         raise refusal(
             f"different counts ({', '.join(map(str, counts))}) for the types to choose from; "
@@ -105,7 +148,7 @@ ACCELERATORS = FieldType(
     _read_accelerators,
     {
         "anyOf": [
-            {"type": "string", "pattern": anchored(f"{_ONE}|{_COUNT}")},
+            {"type": "string", "pattern": anchored(f"{_ONE}|{_COUNT}|{_SPAN}")},
             {"type": "integer", "minimum": 1, "maximum": MOST_DEVICES},
             {
                 "type": "array",
@@ -116,7 +159,12 @@ ACCELERATORS = FieldType(
             {
                 "type": "object",
                 "propertyNames": {"pattern": anchored(_TYPE)},
-                "additionalProperties": {"type": "integer", "minimum": 1, "maximum": MOST_DEVICES},
+                "additionalProperties": {
+                    "anyOf": [
+                        {"type": "integer", "minimum": 1, "maximum": MOST_DEVICES},
+                        {"type": "string", "pattern": anchored(_SPAN)},
+                    ]
+                },
                 "minProperties": 1,
                 "maxProperties": MOST_TYPES,
             },
@@ -168,11 +216,14 @@ class Resources(BaseModel):
     accelerators: Annotated[Accelerators | None, ACCELERATORS] = Field(
         default=None,
         description="GPUs on each node: A100:8, {A100: 8, H100: 8} or [H100:8, A100:8] for any of these "
-        "(equal counts), any:1, or 8.",
+        "(equal counts), any:1, or 8. A100:2..8 is elastic: 2 to 8 GPUs for the whole job.",
         examples=["A100:8", {"A100": 8, "H100": 8}],
     )
-    gpus: Annotated[int | None, count_field(0, MOST_DEVICES)] = Field(
-        default=None, description="GPUs of any type on each node, instead of accelerators."
+    gpus: Annotated[int | str | None, GPUS] = Field(
+        default=None,
+        description="GPUs of any type on each node, instead of accelerators. 2..8 makes the job elastic: it "
+        "runs with 2 to 8 GPUs, one for each task, and the number may change while it runs.",
+        examples=[8, "2..8"],
     )
     gpu_memory: Annotated[str | None, GPU_MEMORY] = Field(
         default=None,
@@ -204,9 +255,16 @@ class Resources(BaseModel):
         return self.accelerators.types if self.accelerators else ()
 
     @property
+    def span(self) -> tuple[int, int] | None:
+        """The fewest and the most GPUs of an elastic job, in all; None if the job is rigid."""
+        asked = self.accelerators.count if self.accelerators else self.gpus
+        return span_of(asked) if isinstance(asked, str) else None
+
+    @property
     def count(self) -> int | None:
-        """GPUs on each node; None if the request does not tell."""
-        return self.accelerators.count if self.accelerators else self.gpus
+        """GPUs on each node; None if the request does not tell, or tells a range."""
+        asked = self.accelerators.count if self.accelerators else self.gpus
+        return None if isinstance(asked, str) else asked
 
 
 def accepted_types(resources: Resources, cluster: Cluster) -> tuple[str, ...]:
@@ -249,6 +307,8 @@ def shape_of(resources: Resources, nodes: int, milli: int, cluster: Cluster) -> 
     is a task of so many devices, since the process that runs there expects all of them at hand. A job without
     GPUs takes one core unless it says how many, as in Slurm, so that it counts for something.
     """
+    if resources.span is not None:
+        return _elastic_shape(resources, resources.span, cluster)
     count = resources.count
     if count is None:
         count = 1 if resources.gpu_memory or milli < WHOLE else 0
@@ -259,6 +319,22 @@ def shape_of(resources: Resources, nodes: int, milli: int, cluster: Cluster) -> 
         raise NeverFits(reason)
     if resources.topology == "require rack" and nodes > 1 and len({node.rack for node in cluster.nodes}) > 1:
         raise RequestError.at("/resources/topology", "one rack cannot be required yet; write prefer rack")
+    return shape
+
+
+def _elastic_shape(resources: Resources, span: tuple[int, int], cluster: Cluster) -> Shape:
+    """The gang of an elastic job at its largest: a task for each GPU, with its part of CPUs and memory."""
+    least, most = span
+    types = accepted_types(resources, cluster)
+    shape = gang(most, types, resources.cpus or 0, resources.memory or 0)
+    if never_fits(shape.of(least), cluster):
+        held = next((n for n in range(least - 1, 0, -1) if not never_fits(shape.of(n), cluster)), 0)
+        beside = " with so much CPU and memory" if shape.cpus or shape.memory else ""
+        kind = f" {'|'.join(types)}" if types else ""
+        remedy = f"ask for fewer, as in --gpus 1..{held}" if held else "ask for less CPU and memory"
+        raise NeverFits(
+            f"at least {least}{kind} GPUs{beside}, but the empty cluster has room for {held}; {remedy}"
+        )
     return shape
 
 

@@ -60,6 +60,12 @@ def submit(
     return plane.change(run)
 
 
+NOT_SAVED = (
+    "the job declares no checkpoint: each time its number of GPUs changes, it begins anew; "
+    "say how long it takes to save, as in checkpoint: {grace: 60s} or --grace 60s"
+)
+
+
 def tenant_of(caller: Caller, request: JobRequest) -> str:
     """The tenant that a request is for: the tenant of the token; an admin may name another."""
     wanted = request.tenant_asked or caller.tenant
@@ -140,6 +146,8 @@ def _accepted(
 ) -> Submitted:
     ledger = state.ledger
     notes = _warnings(state, store, caller, tenant)
+    if request.resources.span is not None and request.checkpoint is None:
+        notes.append(NOT_SAVED)
     word = fresh_id(state, store)
     indices: tuple[int, ...] = ()
     at_most: int | None = None
@@ -158,6 +166,7 @@ def _accepted(
         "user": caller.user,
         "model": request.model,
         "gpus": job.shape.gpus,
+        "gpus_least": job.traits.least,
         "load": job.shape.load,
         "nodes": request.node_count,
         "cpus": job.shape.cpus or None,

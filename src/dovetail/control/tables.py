@@ -90,6 +90,7 @@ jobs = Table(
     Column("user", String(64), nullable=False),
     Column("model", Text, nullable=False),
     Column("gpus", Integer, nullable=False),
+    Column("gpus_least", Integer),  # with which it runs, if it is elastic
     Column("load", Integer, nullable=False),  # milli-GPUs
     Column("nodes", Integer, nullable=False),
     Column("cpus", Integer),  # milli-cores on each node; null: not requested

@@ -6,12 +6,14 @@ that have ended; the attempt that runs now is added here.
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import sqlalchemy as sa
 
 from dovetail.control import tables
 from dovetail.control.states import State
+from dovetail.model.units import WHOLE
 
 _J = tables.jobs.c
 _A = tables.attempts.c
@@ -34,6 +36,15 @@ def gpu_seconds(row: Any, now: int) -> float:
     """GPUs held times seconds, over all attempts of a job."""
     total: float = (row.gpu_time + row.load * _running(row, now)) / GPU_SECOND
     return total
+
+
+def gpus_held(row: Any) -> float:
+    """GPUs that a job holds now. The placement says how many an elastic job has."""
+    if row.state not in ON_DEVICES or row.started_at is None:
+        return 0.0
+    if row.gpus_least is None or not row.placement:
+        return round(float(row.load / WHOLE), 3)
+    return float(sum(len(part["devices"]) for part in json.loads(row.placement)))
 
 
 def _running(row: Any, now: int) -> int:

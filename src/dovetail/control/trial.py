@@ -16,7 +16,7 @@ from dovetail.model.action import Start, Stop
 from dovetail.model.cluster import Tenant, with_tenants
 from dovetail.model.event import CANCELLED, NODE_JOINED, PRIORITISED, STOPPED, SUBMITTED, Event
 from dovetail.model.grant import devices_of
-from dovetail.model.job import Job
+from dovetail.model.job import Job, least_devices
 
 MOST_STEPS = 50  # after one command: stops, and what follows from them
 
@@ -92,7 +92,8 @@ class Trial:
 
 
 def _is_whole(core: Core, action: Start) -> bool:
-    return devices_of(action.spots) >= core.jobs[action.job].shape.gpus
+    job = core.jobs[action.job]
+    return devices_of(action.spots) >= least_devices(job.shape, job.traits)
 
 
 def _stopped(core: Core, stop: Stop, now: int) -> Event:

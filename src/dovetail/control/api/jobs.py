@@ -270,6 +270,8 @@ def _shown(call: Call, id: str) -> Json:
         found["output"] = str(files[0]) if files else None
     if row.state == State.RUNNING:
         found["ends_at"] = span(questions.ends_at(call.plane, row.id))
+    if not State(row.state).final:
+        found["promised_by"] = iso(questions.promised_by(call.plane, row.id))
     return found
 
 
@@ -422,6 +424,8 @@ def plan_job(call: Planning) -> Response:
             "preempts_others": len(found.preempts) - len(seen),
             "cost": _cost(call, request, found),
             "notes": [*notes, *found.notes][:20],
+            "promised_by": iso(found.promised_by),
+            "refused": found.refused[:500],
             "detail": "" if found.fits else " ".join(n[:1].upper() + n[1:] for n in found.notes)[:2_000],
         }
     )

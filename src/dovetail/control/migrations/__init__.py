@@ -17,6 +17,7 @@ from dovetail.control.migrations.versions import (
     v0003_how_long_jobs_waited,
     v0004_what_belongs_to_tenants,
     v0005_for_which_jobs_a_job_was_preempted,
+    v0006_the_fewest_gpus_of_a_job,
 )
 from dovetail.model.errors import DovetailError
 
@@ -26,6 +27,7 @@ VERSIONS: dict[int, Callable[[Connection], None]] = {
     3: v0003_how_long_jobs_waited.upgrade,
     4: v0004_what_belongs_to_tenants.upgrade,
     5: v0005_for_which_jobs_a_job_was_preempted.upgrade,
+    6: v0006_the_fewest_gpus_of_a_job.upgrade,
 }
 LATEST = max(VERSIONS)
 

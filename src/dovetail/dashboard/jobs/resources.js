@@ -51,6 +51,10 @@ export function listed(words, last = "and") {
 /** What a job asked for, short: 2 × 4 V100. @param {Job} job */
 export function asked(job) {
   if (!job.gpus) return job.nodes > 1 ? `${counted(job.nodes, "node")}, no GPU` : "no GPU";
+  if (job.gpus_least !== null) {
+    const any = job.gpu_types.length ? listed(job.gpu_types, "or") : "GPUs";
+    return `${job.gpus_held ? `${job.gpus_held} of ` : ""}${job.gpus_least} to ${job.gpus} ${any}`;
+  }
   const each = job.nodes > 1 ? `${job.nodes} × ${job.gpus / job.nodes}` : String(job.gpus);
   const share = job.gpu_share !== null && job.gpu_share < 1 ? ` × ${Math.round(job.gpu_share * 100)}%` : "";
   const type = job.gpu_types.length ? listed(job.gpu_types, "or") : job.gpus > 1 ? "GPUs" : "GPU";

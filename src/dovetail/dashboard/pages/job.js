@@ -227,11 +227,12 @@ function Facts({ job, now }) {
   const since = useAge(job, now);
   const alive = onDevices(job);
   const running = alive ? since : 0;
-  const held = job.gpu_seconds + running * job.gpus * (job.gpu_share ?? 1);
+  const held = job.gpu_seconds + running * job.gpus_held;
   /** @type {[string, any][]} */
   const facts = [
     ["Requested", askedFully(job)],
     ["Runs on", job.placement.length ? where(job) : null],
+    ["Promised by", job.promised_by && when(job.promised_by)],
     ["Owner", `${job.user}, tenant ${job.tenant}`],
     ["Priority", number(job.priority)],
     ["Model", job.model || null],

@@ -1,0 +1,83 @@
+"""Elastic jobs on a real plane: what is asked, what is shown, and what a policy promises."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.control.harness import commanded
+from typer.testing import CliRunner, Result
+
+from dovetail.cli.main import app
+
+
+def dove(client: Any, *words: str) -> Result:
+    return CliRunner(env={"DOVETAIL_STATE": str(client.connection.state)}).invoke(app, words)
+
+
+REFUSED = {
+    "8..2": "has the larger number first; write 2..8",
+    "0..4": "is not a range of GPUs; write 2..8",
+    "0.5..2": "is not a range of GPUs",
+    "A100:4..2": "write 2..4",
+    "5..9": "at least 5 GPUs, but the empty cluster has room for 4; ask for fewer, as in --gpus 1..4",
+}
+
+
+def test_an_elastic_job_runs_under_a_rigid_policy_with_the_most_that_there_are(tmp_path: Path) -> None:
+    with commanded(tmp_path, "--virtual", "1x4:A100", "--policy", "fifo") as client:
+        for text, said in REFUSED.items():
+            result = dove(client, "submit", "--gpus", text, "--", "true")
+            assert (result.exit_code, result.stdout) == (2, "")
+            assert said in result.stderr
+            assert result.stderr.count("\n") == 1
+        result = dove(client, "submit", "--gpus", "2..4", "-N", "2", "--", "true")
+        assert (result.exit_code, result.stdout) == (2, "")
+        assert "2..4 GPUs are those of the whole job" in result.stderr
+        assert list(client.jobs()) == [], "a refused request leaves nothing"
+        submitted = dove(client, "submit", "--parsable", "--gpus", "2..8", "--", "sleep", "300")
+        first = submitted.stdout.strip()
+        assert "declares no checkpoint" in submitted.stderr
+        second = dove(client, "submit", "--parsable", "--gpus", "A100:1..2", "--", "true").stdout.strip()
+        job = client.job_info(first)
+        assert (job.state, job.gpus, job.gpus_least, job.gpus_held) == ("running", 4, 2, 4.0)
+        waits = client.job_info(second)
+        assert (waits.state, waits.gpus, waits.gpus_least, waits.gpus_held) == ("pending", 2, 1, 0.0)
+        listed = dove(client, "ps").stdout
+        assert "4 of 2..4" in listed
+        assert " 1..2 " in listed
+        assert "1 running on 4 GPUs" in listed
+        assert "2 to 4 GPUs, elastic" in dove(client, "describe", first).stdout
+        assert "1 to 2 GPUs, elastic, A100" in dove(client, "describe", second).stdout
+    with commanded(tmp_path, "--virtual", "1x4:A100", "--policy", "fifo") as client:
+        again = client.job_info(first)
+        assert (again.gpus, again.gpus_least) == (4, 2), "read back after a restart"
+
+
+def test_a_promise_is_printed_and_a_refusal_is_an_error(tmp_path: Path) -> None:
+    with commanded(tmp_path, "--virtual", "1x2:A100", "--policy", "elasticflow") as client:
+        asked = ("--gpus", "1..2", "--grace", "5s", "--expected", "1h", "--", "sleep", "300")
+        planned = dove(client, "plan", "--deadline", "+6h", *asked)
+        assert planned.exit_code == 0
+        assert "it would be promised to end by" in planned.stdout
+        accepted = dove(client, "submit", "--deadline", "+6h", *asked)
+        assert accepted.exit_code == 0
+        assert "promised to end by" in accepted.stdout
+        id = accepted.stdout.split()[1]
+        promise = client.job_info(id).promised_by
+        assert promise is not None
+        for verb in ("plan", "submit", "run"):
+            refused = dove(client, verb, "--deadline", "+10m", *asked)
+            assert (refused.exit_code, refused.stdout) == (2, "")
+            assert "its deadline cannot be met" in refused.stderr
+            assert refused.stderr.count("\n") == 1
+        assert [job.state for job in client.jobs(active=True)] == ["running"]
+
+
+@pytest.mark.parametrize("policy", ["fifo"])
+def test_a_policy_that_promises_nothing_says_so(tmp_path: Path, policy: str) -> None:
+    with commanded(tmp_path, "--virtual", "1x2:A100", "--policy", policy) as client:
+        result = dove(client, "submit", "--deadline", "23:59", "--gpus", "1", "--", "true")
+        assert result.exit_code == 0
+        assert "does not promise" in result.stderr
