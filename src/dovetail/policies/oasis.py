@@ -15,7 +15,7 @@ import numpy as np
 
 from dovetail.model.units import micros
 from dovetail.model.view import JobView, Policy
-from dovetail.policies.priced_admission import PricedAdmission, Utility, value_of
+from dovetail.policies.priced_admission import PricedAdmission, Utility, due_of, value_of
 from dovetail.solve.portable import rounded
 from dovetail.solve.priced_schedules import Floats, Ints
 
@@ -61,9 +61,7 @@ def sigmoid(critical: float, patience: float) -> Utility:
     """g1 / (1 + exp(g2 (t - g3))), with g2 = `critical` for each slot."""
 
     def utility(job: JobView, ends: Ints, slot: int) -> Floats:
-        due = job.deadline
-        if due is None:
-            due = job.arrived_at + round(patience * job.estimate) + slot
+        due = due_of(job, slot, patience)
         late = critical * (ends - due) / slot
         falls = [1 / (1 + exp(min(each, STEEPEST))) for each in late.tolist()]
         return np.asarray(rounded(value_of(job, slot) * np.array(falls)))

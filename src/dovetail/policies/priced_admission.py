@@ -17,6 +17,7 @@ from typing import NamedTuple
 import numpy as np
 
 from dovetail.mechanisms.order.keys import arrival
+from dovetail.mechanisms.place.gpu_types import of_types
 from dovetail.mechanisms.rounds.active_jobs import gpu_jobs, start_cpu_jobs
 from dovetail.mechanisms.rounds.slot_schedules import (
     Stays,
@@ -82,7 +83,7 @@ class PricedAdmission:
     low: float | None
     high: float | None
     drop: bool
-    by_type: bool  # a schedule chooses GPU types; else all count alike, as fast as the slowest
+    by_type: bool  # a schedule counts with the speed of each GPU type; else with that of the slowest
     order: Order = arrival
     group: Callable[[JobView], Hashable] | None = None
     quantum: int | None = None
@@ -233,6 +234,13 @@ class Book:
         slots = len(self.taken(1)) + ceil(left / (min(way.split for way in ways) * slot)) + 1
         if slots > HORIZON:
             return None
+        ends = (self.first + 1 + np.arange(slots, dtype=np.int64)) * slot
+        worth = np.asarray(-ends / slot, float) if utility is None else utility(job, ends, slot)
+        if utility is not None:
+            slots = int(np.flatnonzero(worth > 0).max(initial=-1)) + 1  # nothing is worth a later end
+            worth = worth[:slots]
+        if not slots:
+            return None
         taken = self.taken(slots)[:slots]
         size = np.array([0 if node in self.closed else gpus for node, gpus in enumerate(self._size)])
         room = (size - taken) // job.shape.each
@@ -249,12 +257,8 @@ class Book:
             speed = np.where(places.nodes <= way.fewest, way.speed, way.split)
             units[:, column] = np.floor(lengths * speed / unit)
             cost[:, column] = places.cost * (lengths / slot)
-        ends = (self.first + 1 + np.arange(slots, dtype=np.int64)) * slot
         if utility is None:
-            worth = np.asarray(-ends / slot, float)
             cost = np.where(np.isfinite(cost), 0.0, np.inf)
-        else:
-            worth = utility(job, ends, slot)
         found = best_schedule(Options(units, cost), work, worth)
         if found is None:
             return None
@@ -273,25 +277,33 @@ class Book:
         return found, stays(rows)
 
     def _ways(self, job: JobView) -> list[Way]:
-        """The sizes of a job on the nodes of each group; packed on one node too where that is faster."""
-        cluster, view, shape = self._view.cluster, self._view, job.shape
+        """The sizes of a job on the nodes of each GPU type; packed on one node too where that is faster."""
+        cluster, shape = self._view.cluster, job.shape
         accepted = [kind for kind in cluster.type_speeds if not shape.types or kind in shape.types]
-        groups = [[kind] for kind in accepted] if self._policy.by_type else [accepted]
+        found = self._on(job, [[kind] for kind in accepted], accepted)
+        return found or self._on(job, [accepted], accepted)  # no type alone has so many GPUs
+
+    def _on(self, job: JobView, groups: Sequence[Sequence[str]], accepted: Sequence[str]) -> list[Way]:
+        """The ways to run on the nodes of one of these groups of GPU types."""
+        cluster, view, shape = self._view.cluster, self._view, job.shape
         found = list[Way]()
         for kinds in groups:
             nodes = tuple(n for n, node in enumerate(cluster.nodes) if node.gpus and node.type.name in kinds)
-            largest = max((self._size[node] for node in nodes), default=0) // shape.each
+            sizes = [self._size[node] // shape.each for node in nodes]
+            counted = kinds if self._policy.by_type else accepted
             for tasks in levels(job):
-                fewest = fewest_nodes(cluster, shape.of(tasks))
-                speed = min((view.speed(job, tasks=tasks, type=kind).speed for kind in kinds), default=0.0)
+                if tasks > sum(sizes):
+                    continue
+                fewest = fewest_nodes(cluster, of_types(shape.of(tasks), tuple(kinds)))
+                speed = min((view.speed(job, tasks=tasks, type=kind).speed for kind in counted), default=0.0)
                 split = speed
                 if tasks > 1:
                     split = min(
-                        view.speed(job, tasks=tasks, type=kind, nodes=fewest + 1).speed for kind in kinds
+                        view.speed(job, tasks=tasks, type=kind, nodes=fewest + 1).speed for kind in counted
                     )
                 if min(speed, split) <= 0:
                     continue
-                if split < speed and tasks <= largest:
+                if split < speed and tasks <= max(sizes):
                     found.append(Way(tasks, nodes, True, speed, split, fewest))
                 found.append(Way(tasks, nodes, False, speed, split, fewest))
         return found
@@ -335,6 +347,13 @@ def worth_of(job: JobView) -> float:
 def value_of(job: JobView, slot: int) -> float:
     """What a job is worth in all: its worth, for the GPU time of what it asks for and declares."""
     return worth_of(job) * job.gpus * job.estimate / slot
+
+
+def due_of(job: JobView, slot: int, patience: float) -> int:
+    """The deadline of a job; without one, `patience` times its declared duration and one slot."""
+    if job.deadline is not None:
+        return job.deadline
+    return job.arrived_at + round(patience * job.estimate) + slot
 
 
 def may_be_scheduled(job: JobView) -> bool:

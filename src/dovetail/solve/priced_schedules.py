@@ -88,7 +88,7 @@ def chosen(price: Floats, room: Ints, tasks: int, before: Ints, *, one_node: boo
 def _greedy(room: Ints, tasks: int) -> Ints:
     """Tasks on each node, in this order, until all have a place."""
     here = np.maximum(room, 0)
-    return np.clip(tasks - (here.cumsum(axis=1) - here), 0, here)
+    return np.asarray(np.clip(tasks - (here.cumsum(axis=1) - here), 0, here))
 
 
 def best_schedule(options: Options, work: int, utility: Floats) -> Schedule | None:
