@@ -205,7 +205,7 @@ class Client:
             self.ask(lambda plane: commands.set_priority(plane, CALLERS[self.tenant], ids, priority))
             return
         done = self.ask(lambda plane: commands.TO_JOBS[deed](plane, ids))
-        if deed == "hold":
+        if deed == "hold" and not self.closing:  # else all jobs may have been released in between
             for known in chosen:
                 known.held = known.held or known.id in done
 

@@ -244,6 +244,9 @@ class Invariants:
         self.started.add(attempt.key)
         if attempt.key not in self.decided:
             self.broken("decided", f"attempt {attempt.epoch} of {attempt.job} is on no record")
+        state = self.states.get(attempt.job)
+        if state is not None and state.final:
+            self.broken("eligible", f"{attempt.job} is {state.value}, and attempt {attempt.epoch} starts")
         other = self.running.get(attempt.job)
         if other is not None and other.ended is None:
             self.broken(
@@ -253,7 +256,8 @@ class Invariants:
         for device in attempt.devices:
             holder = self.holders.get(device)
             if holder is not None and holder.ended is None:
-                self.broken("one holder", f"{device} is held by {holder.key} and {attempt.key}")
+                both = f"{holder.key} in {holder.folder} and {attempt.key} in {attempt.folder}"
+                self.broken("one holder", f"{device} is held by {both}")
             self.holders[device] = attempt
 
     def over(self, attempt: Attempt) -> None:

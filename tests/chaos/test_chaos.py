@@ -16,6 +16,7 @@ from tests.chaos.cases import Case, cases
 from tests.chaos.faults import FAULTS
 from tests.chaos.invariants import RULES
 from tests.chaos.mutants import MORE_MUTANTS, MUTANTS
+from tests.chaos.undone import UNDONE
 from tests.conftest import ROOT
 
 # Each fault strikes in one of these worlds at least. Few at a time: they hide each other.
@@ -34,9 +35,14 @@ from tests.chaos.database import drop_template
 from tests.chaos.faults import FAULTS
 from tests.chaos.invariants import RULES
 from tests.chaos.mutants import mutated
+from tests.chaos.undone import undone
 from tests.chaos.world import Mix, play
 for world in json.loads(sys.argv[1]):
-    with mutated(world["mutant"]) if "mutant" in world else contextlib.nullcontext():
+    with contextlib.ExitStack() as product:
+        if "mutant" in world:
+            product.enter_context(mutated(world["mutant"]))
+        if "undone" in world:
+            product.enter_context(undone(world["undone"]))
         faults, rules = frozenset(world["faults"] or FAULTS), frozenset(world.get("rules", RULES))
         mix = Mix(**world.get("mix", {}))
         found = play(world["seed"], world["hours"], faults, rules=rules, mix=mix)
@@ -131,6 +137,24 @@ def test_an_end_that_is_reported_before_it_is_durable_is_noticed() -> None:
     assert mutated["violation"] is not None
     assert mutated["violation"]["rule"] == "done", mutated["text"]
     assert_holds(sound)
+
+
+@pytest.mark.slow(3)
+@pytest.mark.parametrize("name", UNDONE)
+def test_a_defect_that_is_put_back_is_found(name: str) -> None:
+    """By its rule, within the hours of its world; the plane as it is keeps all rules there."""
+    fix = UNDONE[name]
+    one = world(fix.seed, fix.hours, fix.faults)
+    back, sound, *beside = played(
+        {**one, "undone": name, "rules": [fix.rule]},
+        one,
+        *([{**one, "undone": fix.beside, "rules": [fix.rule]}] if fix.beside else []),
+    )
+    assert back["violation"] is not None, fix.defect
+    assert back["violation"]["rule"] == fix.rule, back["text"]
+    assert fix.shown in back["text"]
+    for found in (sound, *beside):
+        assert_holds(found)
 
 
 @pytest.mark.long
