@@ -56,6 +56,7 @@ POLICIES: Registry[Policy] = Registry(
         "vaibhav": "dovetail.policies.vaibhav:vaibhav",
         "oasis": "dovetail.policies.oasis:oasis",
         "optimus": "dovetail.policies.optimus:optimus",
+        "singularity": "dovetail.policies.singularity:singularity",
     },
     plugins="dovetail.policies",
     remedy="install its plug-in where it is to decide, or name a file: FILE.py:FUNCTION",

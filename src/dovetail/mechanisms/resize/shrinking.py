@@ -10,18 +10,25 @@ from dovetail.model.estimate import task_range
 from dovetail.model.grant import Spots
 from dovetail.model.view import JobView, Plan
 
-# (jobs with tasks to spare, GPUs that are lacking) -> the job that gives up tasks, and how many
-Giver = Callable[[Sequence[JobView], int], tuple[JobView, int]]
+# (jobs with tasks to spare, GPUs that are lacking) -> the job that gives up tasks, and how many; None: no job
+Giver = Callable[[Sequence[JobView], int], tuple[JobView, int] | None]
 
 
 def start_by_shrinking(
     plan: Plan, job: JobView, tasks: int, place: Placement, running: Iterable[JobView], giver: Giver
 ) -> bool:
-    """Shrink running jobs, one after another, until the job starts; False: it does not, nothing changes.
+    """Shrink running jobs, one after another, until the job starts; False: it does not, nothing changes."""
+    wanted = job.shape.of(tasks).gpus
+    return shrink_until(lambda: start(plan, job, tasks, place), plan, wanted, running, giver)
+
+
+def shrink_until(
+    done: Callable[[], bool], plan: Plan, wanted: int, running: Iterable[JobView], giver: Giver
+) -> bool:
+    """Shrink running jobs until `done`, which needs so many free GPUs; False: it is not, nothing changes.
 
     A job whose devices are not needed after all, such as those of another type, gets them back.
     """
-    wanted = job.shape.of(tasks).gpus
     giving = [other for other in running if spare_tasks(other) > 0 and _open(plan, other)]
     spare = sum(spare_tasks(other) * other.shape.each for other in giving)
     if not wanted or plan.room.free_gpus + spare < wanted:
@@ -29,14 +36,17 @@ def start_by_shrinking(
     before: list[tuple[JobView, Spots]] = []
     started = False
     while giving and not started:
-        other, fewer = giver(giving, max(1, wanted - plan.room.free_gpus))
+        given = giver(giving, max(1, wanted - plan.room.free_gpus))
+        if given is None:
+            break
+        other, fewer = given
         before.append((other, other.spots or ()))
         if not plan.resize(other, held_tasks(other) - fewer):
             giving.remove(other)
-        started = start(plan, job, tasks, place)
+        started = done()
         giving = [each for each in giving if spare_tasks(each) > 0]
     for other, spots in reversed(before):
-        if other.spots != spots and _free_again(plan, other, spots):
+        if other.spots != spots and free_again(plan, other, spots):
             plan.shift(other, spots, other.terms)
     return started
 
@@ -55,8 +65,8 @@ def _open(plan: Plan, job: JobView) -> bool:
     return all(plan.room.is_open(spot[0]) for spot in job.spots or ())
 
 
-def _free_again(plan: Plan, job: JobView, spots: Spots) -> bool:
-    """Whether what the job has given up of these spots is still free."""
+def free_again(plan: Plan, job: JobView, spots: Spots) -> bool:
+    """Whether what a job has given up of these spots is still free."""
     room, held = plan.room, {spot[0]: spot for spot in job.spots or ()}
     for node, devices, _, cpus, memory in spots:
         _, mine, _, cores, size = held.get(node, (node, 0, 0, 0, 0))
