@@ -11,7 +11,6 @@ from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from math import inf
-from typing import cast
 
 from dovetail.mechanisms.place.defragmentation import start_by_moving
 from dovetail.mechanisms.place.placement import packed, scattered
@@ -83,7 +82,8 @@ class _Decision:
         self.policy, self.view, self.plan = policy, view, plan
         active = (*view.running.values(), *view.queue)
         self.entitled = sorted((job for job in active if policy.fraction(job) > 0), key=self._rank)
-        self.period = cast("Period", view.memory or Period()).at(view.now, policy.period, self.entitled)
+        last = view.memory if isinstance(view.memory, Period) else Period()
+        self.period = last.at(view.now, policy.period, self.entitled)
 
     def run(self) -> None:
         plan, policy = self.plan, self.policy
