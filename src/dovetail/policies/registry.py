@@ -54,6 +54,7 @@ POLICIES: Registry[Policy] = Registry(
         "edl": "dovetail.policies.edl:edl",
         "elan": "dovetail.policies.elan:elan",
         "oasis": "dovetail.policies.oasis:oasis",
+        "aonline": "dovetail.policies.aonline:aonline",
     },
     plugins="dovetail.policies",
     remedy="install its plug-in where it is to decide, or name a file: FILE.py:FUNCTION",
