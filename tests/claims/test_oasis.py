@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from math import exp
@@ -11,6 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 from hypothesis import given
+from tests.claims.priced_parts import flat, stream, worth
 
 from dovetail.core.core import Core, Step
 from dovetail.model.action import Answer
@@ -22,7 +22,7 @@ from dovetail.policies.registry import POLICIES
 from dovetail.sim.run import Run
 from dovetail.solve import priced_schedules
 from dovetail.solve.priced_schedules import Floats, Ints, Options, Places, Schedule
-from dovetail.testing.build import Incident, Profile, cluster, job, run
+from dovetail.testing.build import Incident, Profile, cluster, run
 from dovetail.testing.claims import claim, tells_apart
 from dovetail.testing.mutants import mutant
 from dovetail.testing.strategies import Scene, scenes
@@ -31,10 +31,6 @@ from dovetail.testing.suite import keeps_every_rule, searched
 PRICED = "dovetail.policies.priced_admission"
 BEST = priced_schedules.best_schedule
 LINEAR = {1: 1.0, 2: 2.0, 3: 3.0, 4: 4.0}
-
-
-def flat(taken: Ints, capacity: Sequence[int], low: float, high: float) -> Floats:
-    return np.full(taken.shape, low)
 
 
 def straight(taken: Ints, capacity: Sequence[int], low: float, high: float) -> Floats:
@@ -161,11 +157,6 @@ def seen(
 SHARP: dict[str, Any] = {"slot": 3600.0, "low": 1.0, "high": 16.0, "critical": 50.0}
 
 
-def worth(id: str, utility: int, *, due: float = 1.5, hours: float = 1, **more: Any) -> Job:
-    """A job of so many hours on one GPU, which is worth `utility` for each, due at an hour."""
-    return job(id, hours=hours, priority=utility, deadline=due * 3600, **more)
-
-
 @claim("oasis", "L = 1, U = 16, 4 GPUs: the prices are 1, 2, 4, 8 and 16, and only what is worth more starts")
 def test_prices_double_with_each_gpu() -> None:
     """Of each pair, the job that is worth just the price is refused, and the next one admitted."""
@@ -259,28 +250,6 @@ def test_an_admitted_job_keeps_its_schedule() -> None:
         assert result.run.preemptions == 0
 
     tells_apart(check, seen(jobs, gpus=1, **SHARP), seen(jobs, "srtf", gpus=1))
-
-
-def stream(seed: int) -> list[Job]:
-    """40 elastic jobs of 1 to 4 GPUs, worth 1, 3 or 12, with deadlines."""
-    luck, at, jobs = random.Random(seed), 0.0, list[Job]()
-    for number in range(40):
-        at += luck.expovariate(1 / 2_400)
-        gpus, hours = luck.choice((1, 2, 4)), luck.randint(1, 6)
-        jobs.append(
-            job(
-                f"j{number}",
-                gpus=gpus,
-                hours=hours,
-                at=at,
-                priority=luck.choice((1, 3, 12)),
-                deadline=at + 3_600 * (1 + hours * luck.uniform(1, 3)),
-                least=1,
-                most=4,
-                profile=Profile(curve={n: n**0.8 for n in range(1, 5)}),
-            )
-        )
-    return jobs
 
 
 SEEDS = range(100, 110)

@@ -57,6 +57,7 @@ POLICIES: Registry[Policy] = Registry(
         "oasis": "dovetail.policies.oasis:oasis",
         "optimus": "dovetail.policies.optimus:optimus",
         "singularity": "dovetail.policies.singularity:singularity",
+        "aonline": "dovetail.policies.aonline:aonline",
     },
     plugins="dovetail.policies",
     remedy="install its plug-in where it is to decide, or name a file: FILE.py:FUNCTION",
