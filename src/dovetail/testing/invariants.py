@@ -41,12 +41,16 @@ from dovetail.sim.world import Incident, World
 
 WHOLE_GANGS = "whole gangs"  # a job that holds devices holds all it needs to run
 FINISHES = "finishes"  # every job that fits the empty cluster ends, once arrivals end
+ACCEPTS = "accepts"  # and none of them is refused
 
 # Policies that break a rule by their published behaviour are listed here, with the reason. The policy of a
 # plug-in may list rules itself, in an attribute `waives`.
 WAIVED: dict[str, frozenset[str]] = {
     # Pods are placed one at a time: gangs are partial by design, and two of them may wait for each other.
     "k8s-default": frozenset({WHOLE_GANGS, FINISHES}),
+    # A job that is worth less than the price of its schedule is refused.
+    "oasis": frozenset({ACCEPTS}),
+    "aonline": frozenset({ACCEPTS}),
 }
 
 
