@@ -185,7 +185,7 @@ def jobs(draw: st.DrawFn, cluster: Cluster, number: int, *, plain: bool = False,
             checkpoint=draw(checkpoints()),
             profile=profile or (Profile() if elastic else None),
             preemptible=draw(_UP_TO_7) > 0,
-            splice=draw(st.sampled_from((None, 0.0, 0.25))) if elastic else None,
+            splice=0.25 if elastic and number % 2 else None,
         )
     return Job(
         id=f"j{number}",
