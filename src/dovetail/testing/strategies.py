@@ -189,7 +189,7 @@ def jobs(draw: st.DrawFn, cluster: Cluster, number: int, *, plain: bool = False,
             profile=profile or (Profile() if elastic else None),
             epochs=3 if profile is not None and profile.loss is not None else 0,
             preemptible=draw(_UP_TO_7) > 0,
-            splice=draw(st.sampled_from((None, 0.0, 0.25))) if elastic else None,
+            splice=0.25 if elastic and number % 2 else None,
         )
     return Job(
         id=f"j{number}",
