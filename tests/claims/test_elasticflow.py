@@ -512,6 +512,13 @@ def test_how_many_promises_are_broken_if_estimates_are_wrong_by_up_to_20_percent
     assert min(exact[2], wide[2]) > 3 * earliest[2]
 
 
+def test_a_job_for_which_no_power_of_two_fits_runs_all_the_same() -> None:
+    lone = job("lone", gpus=7, seconds=10, least=5, most=9, profile=Profile(curve={1: 1.0, 9: 9.0}))
+    found = seen([lone], 7)
+    assert found.sizes(1) == {"lone": 7}
+    assert found.run.finish("lone") == 10
+
+
 def stream(seed: int) -> tuple[list[Job], int, int]:
     """A small random stream with exact estimates, and the nodes and GPUs of its cluster."""
     luck, at, jobs = random.Random(seed), 0.0, list[Job]()

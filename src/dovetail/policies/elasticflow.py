@@ -147,8 +147,13 @@ class Book:
     def _curve(self, job: JobView) -> Curve:
         view, shape = self._view, job.shape
         kinds = [kind for kind in self._kinds if not shape.types or kind in shape.types]
+        fits = view.room.ever
+        sizes = [tasks for tasks in levels(job) if fits(shape.of(tasks))]
+        if not sizes:  # no power of two fits the cluster
+            least, _ = task_range(shape, job.traits)
+            sizes = [tasks for tasks in (shape.tasks, least) if fits(shape.of(tasks))][:1]
         rows: list[tuple[int, float]] = []
-        for tasks in levels(job):
+        for tasks in sizes:
             speed = min((view.speed(job, tasks=tasks, type=kind).speed for kind in kinds), default=0.0)
             if speed > (rows[-1][1] if rows else 0.0):
                 rows.append((tasks, speed))
