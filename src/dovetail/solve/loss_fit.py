@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike
 
-from dovetail.solve.non_negative import Vector, non_negative
+from dovetail.solve.non_negative import DEPENDENT, Vector
 from dovetail.solve.portable import dot, rounded
 
 STEPS = 8  # floors that are tried in a round
@@ -40,11 +40,28 @@ def fitted_loss(epochs: ArrayLike, losses: ArrayLike) -> tuple[float, float, flo
     return float(found[0]), float(found[1]), float(found[2])
 
 
+def _line(around: Vector, middle: float, weight: Vector, above: Vector) -> tuple[float, float]:
+    """Slope and start of at least 0 (solve.non_negative) for two columns, in closed form."""
+    square, wanted = weight * weight, weight * above
+    both, first, second = float(square.sum()), dot(square, around), dot(square * around, around)
+    value, tilt = float(wanted.sum()), dot(wanted, around)
+    whole = both * second - first * first
+    if both > 0 and whole > DEPENDENT * both * second:
+        slope = (both * tilt - first * value) / whole
+        start = (value - slope * first) / both - slope * middle
+        if slope >= 0 and start >= 0:
+            return slope, start
+        if slope >= 0:  # through 0: the start would be negative
+            k = around + middle
+            return dot(wanted, k) / dot(square * k, k), 0.0
+    return 0.0, value / both if both > 0 else 0.0
+
+
 def _with_floor(k: Vector, losses: Vector, floor: float) -> tuple[float, float, float, float]:
     """The error of the best curve with this floor, the floor, its slope and its start."""
     above = losses - floor
     weight = above * above
-    (slope, start), _ = non_negative(np.stack([weight * k, weight], axis=1), above)
+    slope, start = _line(k - k.mean(), float(k.mean()), weight, above)
     bottom = slope * k + start
     if bottom.min() <= 0:
         return np.inf, floor, 0.0, 0.0
