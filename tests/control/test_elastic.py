@@ -10,6 +10,10 @@ from tests.control.harness import commanded
 from typer.testing import CliRunner, Result
 
 from dovetail.cli.main import app
+from dovetail.control.launching import shares_of
+from dovetail.engines.contract import NodeShare
+from dovetail.model.cluster import parse_cluster
+from dovetail.model.job import gang
 
 
 def dove(client: Any, *words: str) -> Result:
@@ -73,6 +77,18 @@ def test_a_promise_is_printed_and_a_refusal_is_an_error(tmp_path: Path) -> None:
             assert "its deadline cannot be met" in refused.stderr
             assert refused.stderr.count("\n") == 1
         assert [job.state for job in client.jobs(active=True)] == ["running"]
+
+
+def test_an_elastic_job_is_one_task_on_each_node() -> None:
+    cluster = parse_cluster("2x4:A100")
+    names = {"n0": ("a", "b", "c", "d"), "n1": ("e", "f", "g", "h")}
+    spots = ((0, 0b1010, 1000, 2_000, 0), (1, 0b0001, 1000, 1_000, 0))
+    shape = gang(4, (), 4_000, 8)
+    assert shares_of(spots, shape, cluster, names, elastic=True) == (
+        NodeShare("n0", ("b", "d"), 2_000, 4),
+        NodeShare("n1", ("e",), 1_000, 2),
+    )
+    assert [share.devices for share in shares_of(spots, shape, cluster, names)] == [("b",), ("d",), ("e",)]
 
 
 @pytest.mark.parametrize("policy", ["fifo"])
