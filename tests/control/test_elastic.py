@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.control.harness import commanded
+from tests.control.harness import commanded, eventually
 from typer.testing import CliRunner, Result
 
 from dovetail.cli.main import app
@@ -97,3 +97,45 @@ def test_a_policy_that_promises_nothing_says_so(tmp_path: Path, policy: str) -> 
         result = dove(client, "submit", "--deadline", "23:59", "--gpus", "1", "--", "true")
         assert result.exit_code == 0
         assert "does not promise" in result.stderr
+
+
+STEPS = r"""
+saved="$DOVETAIL_CHECKPOINT_DIR/step"
+step=$(cat "$saved" 2>/dev/null || echo 0)
+echo "on $NPROC_PER_NODE of $CUDA_VISIBLE_DEVICES"
+trap 'echo $step > "$saved"; exit 0' TERM
+while :; do step=$((step + 1)); echo "step $step"; sleep 0.05; done
+"""
+
+
+def test_an_elastic_job_grows_and_shrinks_and_loses_no_step(tmp_path: Path) -> None:
+    with commanded(tmp_path, "--virtual", "1x4:A100", "--policy", "afs") as client:
+
+        def held(job: str) -> float:
+            return float(client.job_info(job).gpus_held)
+
+        def output(job: str) -> str:
+            return "".join(client.logs(job))
+
+        def submitted(*words: str) -> str:
+            return dove(client, "submit", "--parsable", "--grace", "20s", *words).stdout.strip()
+
+        elastic = submitted("--gpus", "1..4", "--expected", "5h", "--wrap", STEPS)
+        eventually(lambda: "on 4 of" in output(elastic), "the start on all GPUs")
+        other = submitted("--gpus", "2", "--expected", "1h", "--", "sleep", "300")
+        eventually(lambda: client.job_info(other).state == "running", "the other job")
+        eventually(lambda: held(elastic) == 2, "fewer GPUs")
+        assert "2 of 1..4" in dove(client, "ps").stdout
+        eventually(lambda: "on 2 of" in output(elastic), "the start on two GPUs")
+        client.cancel(other)
+        eventually(lambda: held(elastic) == 4, "all GPUs again")
+        eventually(lambda: output(elastic).count("on 4 of") == 2, "the start on all GPUs again")
+        client.cancel(elastic)
+        ended = eventually(lambda: (job := client.job_info(elastic)).done and job, "its end")
+        assert (ended.attempt, ended.restarts, ended.lost_gpu_seconds) == (1, 0, 0.0)
+        steps = [int(line.split()[1]) for line in output(elastic).splitlines() if line.startswith("step")]
+        assert steps == list(range(1, len(steps) + 1)), "no step was lost, and none was done twice"
+        assert 2 * ended.took < ended.gpu_seconds < 4 * ended.took
+        total = client.connection.get("/report", {"by": "tenant"})["total"]["gpu_hours"]
+        both = ended.gpu_seconds + client.job_info(other).gpu_seconds
+        assert abs(total * 3600 - both) < 1.0, "the report counts what was held when"
