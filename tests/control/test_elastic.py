@@ -6,10 +6,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.control.harness import commanded
+from tests.control.harness import commanded, eventually
 from typer.testing import CliRunner, Result
 
 from dovetail.cli.main import app
+from dovetail.control.launching import shares_of
+from dovetail.engines.contract import NodeShare
+from dovetail.model.cluster import parse_cluster
+from dovetail.model.job import gang
 
 
 def dove(client: Any, *words: str) -> Result:
@@ -75,9 +79,63 @@ def test_a_promise_is_printed_and_a_refusal_is_an_error(tmp_path: Path) -> None:
         assert [job.state for job in client.jobs(active=True)] == ["running"]
 
 
+def test_an_elastic_job_is_one_task_on_each_node() -> None:
+    cluster = parse_cluster("2x4:A100")
+    names = {"n0": ("a", "b", "c", "d"), "n1": ("e", "f", "g", "h")}
+    spots = ((0, 0b1010, 1000, 2_000, 0), (1, 0b0001, 1000, 1_000, 0))
+    shape = gang(4, (), 4_000, 8)
+    assert shares_of(spots, shape, cluster, names, elastic=True) == (
+        NodeShare("n0", ("b", "d"), 2_000, 4),
+        NodeShare("n1", ("e",), 1_000, 2),
+    )
+    assert [share.devices for share in shares_of(spots, shape, cluster, names)] == [("b",), ("d",), ("e",)]
+
+
 @pytest.mark.parametrize("policy", ["fifo"])
 def test_a_policy_that_promises_nothing_says_so(tmp_path: Path, policy: str) -> None:
     with commanded(tmp_path, "--virtual", "1x2:A100", "--policy", policy) as client:
         result = dove(client, "submit", "--deadline", "23:59", "--gpus", "1", "--", "true")
         assert result.exit_code == 0
         assert "does not promise" in result.stderr
+
+
+STEPS = r"""
+saved="$DOVETAIL_CHECKPOINT_DIR/step"
+step=$(cat "$saved" 2>/dev/null || echo 0)
+echo "on $NPROC_PER_NODE of $CUDA_VISIBLE_DEVICES"
+trap 'echo $step > "$saved"; exit 0' TERM
+while :; do step=$((step + 1)); echo "step $step"; sleep 0.05; done
+"""
+
+
+def test_an_elastic_job_grows_and_shrinks_and_loses_no_step(tmp_path: Path) -> None:
+    with commanded(tmp_path, "--virtual", "1x4:A100", "--policy", "afs") as client:
+
+        def held(job: str) -> float:
+            return float(client.job_info(job).gpus_held)
+
+        def output(job: str) -> str:
+            return "".join(client.logs(job))
+
+        def submitted(*words: str) -> str:
+            return dove(client, "submit", "--parsable", "--grace", "20s", *words).stdout.strip()
+
+        elastic = submitted("--gpus", "1..4", "--expected", "5h", "--wrap", STEPS)
+        eventually(lambda: "on 4 of" in output(elastic), "the start on all GPUs")
+        other = submitted("--gpus", "2", "--expected", "1h", "--", "sleep", "300")
+        eventually(lambda: client.job_info(other).state == "running", "the other job")
+        eventually(lambda: held(elastic) == 2, "fewer GPUs")
+        assert "2 of 1..4" in dove(client, "ps").stdout
+        eventually(lambda: "on 2 of" in output(elastic), "the start on two GPUs")
+        client.cancel(other)
+        eventually(lambda: held(elastic) == 4, "all GPUs again")
+        eventually(lambda: output(elastic).count("on 4 of") == 2, "the start on all GPUs again")
+        client.cancel(elastic)
+        ended = eventually(lambda: (job := client.job_info(elastic)).done and job, "its end")
+        assert (ended.attempt, ended.restarts, ended.lost_gpu_seconds) == (1, 0, 0.0)
+        steps = [int(line.split()[1]) for line in output(elastic).splitlines() if line.startswith("step")]
+        assert steps == list(range(1, len(steps) + 1)), "no step was lost, and none was done twice"
+        assert 2 * ended.took < ended.gpu_seconds < 4 * ended.took
+        total = client.connection.get("/report", {"by": "tenant"})["total"]["gpu_hours"]
+        both = ended.gpu_seconds + client.job_info(other).gpu_seconds
+        assert abs(total * 3600 - both) < 1.0, "the report counts what was held when"

@@ -15,20 +15,23 @@ from dovetail.testing.engine_contract import EngineContract, EngineRig
 
 
 class LocalRig:
-    """Bash scripts as processes of this machine. Each writes a line when it begins."""
+    """Bash scripts as processes of this machine. Each writes its pid when it begins."""
 
-    def __init__(self, bench: Bench) -> None:
+    def __init__(self, bench: Bench, *, resizes: bool = False) -> None:
         self._bench = bench
+        self._resizes = resizes
+        if resizes:
+            self.restarted()
 
     @property
     def engine(self) -> LocalEngine:
         return self._bench.engine
 
     def restarted(self) -> LocalEngine:
-        return self._bench.restart()
+        return self._bench.restart(self.of_another_plane())
 
     def of_another_plane(self) -> LocalEngine:
-        return LocalEngine(self._bench.root)
+        return LocalEngine(self._bench.root, resizes=self._resizes)
 
     def endless(self, job: str = "j", epoch: int = 1) -> Launch:
         return bash(f"{self._begin(job, epoch)}; trap 'exit 0' TERM; sleep 300 & wait", job, epoch)
@@ -37,10 +40,11 @@ class LocalRig:
         return bash(self._begin(job, epoch), job, epoch)
 
     def runs(self, job: str = "j", epoch: int = 1) -> bool:
-        return (
-            self._beginnings(job, epoch).exists()
-            and not (self._bench.folder(job, epoch) / "exit.json").exists()
-        )
+        began = self._beginnings(job, epoch)
+        if not began.exists() or (self._bench.folder(job, epoch) / "exit.json").exists():
+            return False
+        pids = began.read_text().split()
+        return bool(pids) and Path(f"/proc/{pids[-1]}").exists()
 
     def times_run(self, job: str = "j", epoch: int = 1) -> int:
         return self._beginnings(job, epoch).read_text().count("\n")
@@ -52,7 +56,7 @@ class LocalRig:
         return self._bench.root.parent / f"{job}.{epoch}.began"
 
     def _begin(self, job: str, epoch: int) -> str:
-        return f"echo began >> {self._beginnings(job, epoch)}"
+        return f"echo $$ >> {self._beginnings(job, epoch)}"
 
 
 class EmulatedRig:
@@ -101,6 +105,12 @@ class TestLocalEngine(EngineContract):
     @pytest.fixture
     def rig(self, bench: Bench) -> EngineRig:
         return LocalRig(bench)
+
+
+class TestResizingLocalEngine(EngineContract):
+    @pytest.fixture
+    def rig(self, bench: Bench) -> EngineRig:
+        return LocalRig(bench, resizes=True)
 
 
 class TestEmulatedEngine(EngineContract):

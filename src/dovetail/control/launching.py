@@ -73,8 +73,14 @@ def launch_of(
     )
 
 
-def shares_of(spots: Spots, shape: Shape, cluster: Cluster, names: DeviceNames) -> tuple[NodeShare, ...]:
-    """What each task of a gang gets, by node and device. Tasks on one node have devices of their own."""
+def shares_of(
+    spots: Spots, shape: Shape, cluster: Cluster, names: DeviceNames, *, elastic: bool = False
+) -> tuple[NodeShare, ...]:
+    """What each task of a gang gets, by node and device. Tasks on one node have devices of their own.
+
+    The tasks of an elastic job that are on one node are one there, with all its devices: `gpus: 1..4` starts
+    one process on a node, as `gpus: 4` does.
+    """
     devices: dict[int, list[int]] = {}
     tasks: dict[int, int] = {}
     for spot in spots:
@@ -86,6 +92,9 @@ def shares_of(spots: Spots, shape: Shape, cluster: Cluster, names: DeviceNames) 
         name = cluster.nodes[node].name
         known = names.get(name, ())
         here = [known[i] if i < len(known) else str(i) for i in sorted(held)]
+        if elastic:
+            found.append(NodeShare(name, tuple(here), shape.cpus * len(here), shape.memory * len(here)))
+            continue
         # A policy may shrink a task: the last one has the devices that are left.
         for task in range(-(-len(here) // shape.each) if shape.each else tasks[node]):
             mine = tuple(here[task * shape.each : (task + 1) * shape.each])
@@ -124,7 +133,13 @@ def perform(
             record = order.record
             asked = ledger.index.asked.get(record.request)
             if asked is not None:
-                shares = shares_of(order.spots, order.shape, ledger.core.cluster, devices)
+                shares = shares_of(
+                    order.spots,
+                    order.shape,
+                    ledger.core.cluster,
+                    devices,
+                    elastic=asked.request.resources.span is not None,
+                )
                 try:
                     account = accounts.at_start(record.tenant, asked.account)
                 except NoAccount as refused:
@@ -134,7 +149,9 @@ def perform(
                     launch_of(record, asked, shares, clock, checkpoints=checkpoints, account=account)
                 )
         elif isinstance(order, ResizeOrder):
-            shares = shares_of(order.spots, order.shape, ledger.core.cluster, devices)
+            asked = ledger.index.asked.get(order.record.request)
+            elastic = asked is not None and asked.request.resources.span is not None
+            shares = shares_of(order.spots, order.shape, ledger.core.cluster, devices, elastic=elastic)
             engine.resize(order.record.id, order.record.epoch, order.number, shares)
         elif isinstance(order, SetPower):
             engine.power(order.node, order.on)

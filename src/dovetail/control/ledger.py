@@ -13,7 +13,7 @@ from typing import Any, assert_never
 
 from dovetail.control import preemptions
 from dovetail.control.job_index import DEPENDENCY, NEVER, NO_ROOM, Asked, JobIndex
-from dovetail.control.records import AttemptRecord, Placement, Record
+from dovetail.control.records import AttemptRecord, Placement, Record, Segment
 from dovetail.control.request import Retry
 from dovetail.control.run_times import RunTimes, kind_of, with_estimate
 from dovetail.control.states import REQUEUE_ME, State, verdict
@@ -38,8 +38,9 @@ from dovetail.model.event import (
     SUBMITTED,
     Event,
 )
-from dovetail.model.grant import Spots, devices_of
+from dovetail.model.grant import Spots, devices_of, load_of
 from dovetail.model.job import Job, Shape, least_devices
+from dovetail.model.units import WHOLE
 
 CANCEL, REQUEUE, HOLD = "cancelled", "requeued", "held"  # what a stopping job becomes once it has stopped
 PREEMPTED = ("preempted", "moved")  # reasons of the core to stop a job that may go on
@@ -311,9 +312,9 @@ class Ledger:
         """Record how and when an attempt ended."""
         self._resizing.pop(record.id, None)
         record.exit_code, record.cause = exit.code, exit.cause
-        held = max(0, at - (record.started_at or at))
-        record.held_time += held
-        record.gpu_time += held * record.load
+        load, since = record.holds
+        record.held_time += max(0, at - (record.started_at or at))
+        record.gpu_time += max(0, at - (since or at)) * load
         self.batch.ended.append(
             AttemptRecord(
                 record.id,
@@ -323,6 +324,7 @@ class Ledger:
                 cause=exit.cause,
                 detail=exit.detail[:500],
                 preempted_by=record.preempted_by if exit.cause in preemptions.ENDS else None,
+                resized=record.held_since is not None,
             )
         )
         self._touch(record)
@@ -346,7 +348,7 @@ class Ledger:
         )
         for action in step.actions:
             if isinstance(action, Resize) and self._is_started(action.job):
-                self._resize(action, step.number)
+                self._resize(action, step.number, now)
             elif isinstance(action, Start | Resize):
                 self._begin(action, now)
             elif isinstance(action, Stop):
@@ -377,6 +379,7 @@ class Ledger:
         if record is None or record.epoch != epoch or self._resizing.get(job) != number:
             return
         del self._resizing[job]
+        self._holds(record, sum(len(part["devices"]) for part in record.placement or ()) * WHOLE, now)
         self.events.append((now, RESIZED, job, epoch, None))
 
     def repeat_resize(self, record: Record, spots: Spots) -> None:
@@ -387,7 +390,7 @@ class Ledger:
         """Whether the engine has the job. A gang that is placed in part is not started yet."""
         return self.index.records[job].state in (State.RUNNING, State.STOPPING)
 
-    def _resize(self, action: Resize, number: int) -> None:
+    def _resize(self, action: Resize, number: int, now: int) -> None:
         """Resize a running job if the engine can. If not, the job is stopped and waits for another start.
 
         The core counts on the new devices, so the job must not go on with the old ones.
@@ -397,6 +400,9 @@ class Ledger:
             return
         if self.capabilities.resize:
             self._order_resize(record, action.spots, number)
+            load, _ = record.holds
+            if record.gpus_least is not None:  # what it gives up is held until that is confirmed
+                self._holds(record, max(load, load_of(action.spots)), now)
             return
         why = "resize refused: the engine cannot resize a running job"
         self._refused.append(f"job {record.id} is stopped and queued again; {why}")
@@ -406,6 +412,18 @@ class Ledger:
         self._resizing[record.id] = number
         record.placement = placement_of(self.core.cluster, spots)
         self.orders.append(ResizeOrder(record, self.core.jobs[record.id].shape, spots, number))
+        self._touch(record)
+
+    def _holds(self, record: Record, load: int, now: int) -> None:
+        """An elastic job holds so much from now on: its attempt has a new segment."""
+        before, since = record.holds
+        if record.gpus_least is None or load == before:
+            return
+        record.gpu_time += max(0, now - (since or now)) * before
+        record.held_load, record.held_since = load, now
+        placement = record.placement or []
+        types = _types_of(self.core.cluster, placement)
+        self.batch.segments.append(Segment(record.id, record.epoch, now, placement, types, load))
         self._touch(record)
 
     def _order_node(self, action: SetPower | Rent, now: int) -> None:
@@ -450,13 +468,15 @@ class Ledger:
         if record.first_started_at is None:
             record.first_started_at = now
         record.placement = placement_of(cluster, action.spots)
-        types = sorted({cluster.nodes[spot[0]].type.name for spot in action.spots if spot[1]})
+        types = _types_of(cluster, record.placement)
+        record.held_load = None if record.gpus_least is None else load_of(action.spots)
+        record.held_since = None
         record.wait_ends(now)
         waited = record.wait_time - record.wait_at_start
         record.wait_at_start = record.wait_time
         self.batch.begun.append(
             AttemptRecord(
-                record.id, action.epoch, record.placement, ",".join(types), record.load, now, waited=waited
+                record.id, action.epoch, record.placement, types, record.holds[0], now, waited=waited
             )
         )
         self.orders.append(Begin(record, self.core.jobs[record.id].shape, action.spots))
@@ -568,6 +588,10 @@ class Ledger:
 def _rigid(job: Job) -> Job:
     """An elastic job for an engine that resizes none: it runs with the number of GPUs that it asks for."""
     return replace(job, traits=replace(job.traits, least=None, most=None)) if job.traits.elastic else job
+
+
+def _types_of(cluster: Cluster, placement: Placement) -> str:
+    return ",".join(sorted({cluster.nodes[cluster.number[part["node"]]].type.name for part in placement}))
 
 
 def placement_of(cluster: Cluster, spots: Spots) -> Placement:

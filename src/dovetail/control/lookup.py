@@ -48,7 +48,7 @@ class Lookup:
                 sa.func.max(_J.ended_at).label("ended_at"),
                 sa.func.sum(gpu_seconds_in_sql(self._now())).label("gpu_seconds"),
                 sa.func.sum(_J.lost_time * (1.0 / GPU_SECOND)).label("lost_gpu_seconds"),
-                sa.func.sum(_J.load * (1.0 / WHOLE)).label("gpus"),
+                sa.func.sum(sa.func.coalesce(_J.held_load, _J.load) * (1.0 / WHOLE)).label("gpus"),
             )
             .where(_J.array == id, *visible(caller))
             .group_by(_J.state)

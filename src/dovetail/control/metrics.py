@@ -28,7 +28,7 @@ from sqlalchemy.engine import Connection
 
 from dovetail.control import questions, tables
 from dovetail.control.states import ACTIVE_WORDS
-from dovetail.control.time_held import GPU_SECOND, attempt_end, attempt_gpu_seconds
+from dovetail.control.time_held import GPU_SECOND, HELD, attempt_end, attempt_gpu_seconds
 from dovetail.model.units import SECOND
 
 if TYPE_CHECKING:
@@ -152,12 +152,12 @@ def _read(connection: Connection, low: int, high: int | None, now: int) -> Total
     states = sa.select(_J.state, _J.tenant, _J.kind, sa.func.count()).where(*these)
     for state, tenant, kind, count in connection.execute(states.group_by(_J.state, _J.tenant, _J.kind)):
         found.jobs[state, tenant, kind] += count
-    held = sa.func.sum(attempt_gpu_seconds(_A.started_at, attempt_end(now)))
+    held = sa.func.sum(attempt_gpu_seconds(HELD.c.started_at, attempt_end(now)))
     usage = (
-        sa.select(_J.tenant, _J.user, _A.types, held)
-        .join(tables.attempts, _A.job == _J.id)
+        sa.select(_J.tenant, _J.user, HELD.c.types, held)
+        .join(HELD, HELD.c.job == _J.id)
         .where(*these)
-        .group_by(_J.tenant, _J.user, _A.types)
+        .group_by(_J.tenant, _J.user, HELD.c.types)
     )
     for tenant, user, types, amount in connection.execute(usage):
         found.held[tenant, user, types] = amount or 0.0

@@ -58,6 +58,8 @@ class Record:
     gpu_time: int = 0
     lost_time: int = 0
     held_time: int = 0  # microseconds of the attempts that have ended
+    held_load: int | None = None  # what the running attempt of an elastic job holds, in milli-GPUs
+    held_since: int | None = None  # since when, if it was resized
     wait_time: int = 0  # microseconds that the job has waited, the waits that are over
     wait_at_start: int = 0  # of `wait_time`, up to the last start
     waiting_since: int | None = None  # stays set if the job ended while it waited
@@ -71,6 +73,12 @@ class Record:
     def wait_ends(self, now: int) -> None:
         """The job starts, or is held."""
         self.wait_time, self.waiting_since = Waits(self.wait_time, self.waiting_since).ended(now)
+
+    @property
+    def holds(self) -> tuple[int, int | None]:
+        """What its running attempt holds, in milli-GPUs, and since when."""
+        load = self.load if self.held_load is None else self.held_load
+        return load, self.started_at if self.held_since is None else self.held_since
 
     def constant(self) -> dict[str, Any]:
         return {name: getattr(self, name) for name in CONSTANT}
@@ -100,6 +108,18 @@ assert set(_NAMES) == set(tables.jobs.c.keys())
 
 
 @dataclass(slots=True)
+class Segment:
+    """What an attempt holds from a resize on."""
+
+    job: str
+    epoch: int
+    started_at: int
+    placement: Placement
+    types: str
+    load: int
+
+
+@dataclass(slots=True)
 class AttemptRecord:
     """One start of a job. How it ended is filled in later."""
 
@@ -115,3 +135,4 @@ class AttemptRecord:
     detail: str = ""
     waited: int = 0  # microseconds that the job waited for this start
     preempted_by: list[dict[str, Any]] | None = None  # `preemptions.kept`; None: it was not preempted
+    resized: bool = False

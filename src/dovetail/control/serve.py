@@ -135,7 +135,9 @@ def plane_up(wanted: Wanted, ready: Checked | None = None) -> Iterator[Up]:
         raise
     try:
         mark = HighWater(folder / HIGH_WATER).read()
-        engine = LocalEngine(folder / "attempts", passed=wanted.pass_env, output_limit=wanted.output_limit)
+        engine = LocalEngine(
+            folder / "attempts", passed=wanted.pass_env, output_limit=wanted.output_limit, resizes=True
+        )
         known = engine.known()
         _check_database(store, folder, wanted.rebind)
         store.migrate(told=wanted.migrating)

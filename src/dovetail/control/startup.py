@@ -172,10 +172,13 @@ def reconcile(state: PlaneState, engine: Engine, clock: Clock) -> None:
             active = core.jobs.get(record.id)
             if active is None or active.spots is None:
                 continue
+            on = active.now_on  # a job that is to grow may not have all of its grant yet
             if attempt not in known:
-                ledger.orders.append(Begin(record, active.shape, active.spots))
-            elif engine.capabilities.resize:
-                ledger.repeat_resize(record, active.spots)
+                ledger.orders.append(Begin(record, active.shape, on))
+            elif engine.capabilities.resize and (
+                record.gpus_least is not None or record.id in core.stopping.held
+            ):
+                ledger.repeat_resize(record, on)
         elif record.state is State.STOPPING:
             expected.add(attempt)
             if attempt in known:

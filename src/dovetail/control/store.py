@@ -11,7 +11,7 @@ import json
 import zlib
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -19,7 +19,7 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection, Engine
 
 from dovetail.control import migrations, tables
-from dovetail.control.records import CHANGING, AttemptRecord, Record
+from dovetail.control.records import CHANGING, AttemptRecord, Record, Segment
 from dovetail.control.states import ACTIVE
 from dovetail.model.errors import DovetailError, InputError
 
@@ -77,6 +77,7 @@ class Batch:
     changed: dict[str, Record] = field(default_factory=dict)
     begun: list[AttemptRecord] = field(default_factory=list)
     ended: list[AttemptRecord] = field(default_factory=list)
+    segments: list[Segment] = field(default_factory=list)
     keys: list[dict[str, Any]] = field(default_factory=list)
     eras: list[dict[str, Any]] = field(default_factory=list)
     snapshots: list[dict[str, Any]] = field(default_factory=list)
@@ -308,6 +309,11 @@ class Store:
             changed = [{"key": r.id, **r.changing()} for r in batch.changed.values() if r.id not in added]
             if changed:
                 connection.execute(_UPDATE_JOB, changed)
+            for segment in batch.segments:
+                _begin_segment(connection, segment)
+            if resized := [a for a in batch.ended if a.resized]:
+                rows = [{"key_job": a.job, "key_epoch": a.epoch, "at": a.ended_at} for a in resized]
+                connection.execute(_END_SEGMENT, rows)
             if batch.ended:
                 connection.execute(
                     _END_ATTEMPT,
@@ -605,6 +611,34 @@ _END_ATTEMPT = (
         {name: sa.bindparam(name) for name in ("ended_at", "exit_code", "cause", "detail", "preempted_by")}
     )
 )
+
+
+_S = tables.segments.c
+_END_SEGMENT = (
+    sa.update(tables.segments)
+    .where(_S.job == sa.bindparam("key_job"), _S.epoch == sa.bindparam("key_epoch"), _S.ended_at.is_(None))
+    .values(ended_at=sa.bindparam("at"))
+)
+_RESIZE_ATTEMPT = (
+    sa.update(tables.attempts)
+    .where(
+        tables.attempts.c.job == sa.bindparam("key_job"),
+        tables.attempts.c.epoch == sa.bindparam("key_epoch"),
+        tables.attempts.c.resized_at.is_(None),
+    )
+    .values(resized_at=sa.bindparam("at"))
+)
+
+
+def _begin_segment(connection: Connection, segment: Segment) -> None:
+    """An attempt holds something else from now on. Of several changes at one moment the last counts."""
+    key = {"key_job": segment.job, "key_epoch": segment.epoch, "at": segment.started_at}
+    same = sa.and_(_S.job == segment.job, _S.epoch == segment.epoch, _S.started_at == segment.started_at)
+    connection.execute(sa.delete(tables.segments).where(same))
+    connection.execute(_RESIZE_ATTEMPT, key)
+    connection.execute(_END_SEGMENT, key)
+    row = {**asdict(segment), "placement": json.dumps(segment.placement)}
+    connection.execute(_INSERT["segments"], row)
 
 
 def _attempt_row(attempt: AttemptRecord) -> dict[str, Any]:

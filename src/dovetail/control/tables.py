@@ -120,6 +120,9 @@ jobs = Table(
     Column("gpu_time", BigInteger, nullable=False),  # milli-GPU-microseconds held
     Column("lost_time", BigInteger, nullable=False),  # of these, work that was lost
     Column("held_time", BigInteger, nullable=False, server_default="0"),  # microseconds that it ran
+    # What the attempt of an elastic job holds, in milli-GPUs, and since when; null: `load`, since its start.
+    Column("held_load", Integer),
+    Column("held_since", BigInteger),
     # Microseconds waited in all, and up to the last start; since when it waits, or waited when it ended.
     Column("wait_time", BigInteger, nullable=False, server_default="0"),
     Column("wait_at_start", BigInteger, nullable=False, server_default="0"),
@@ -147,7 +150,23 @@ attempts = Table(
     Column("detail", Text, nullable=False),
     Column("waited", BigInteger, nullable=False, server_default="0"),  # microseconds, for this start
     Column("preempted_by", Text),  # the jobs that it made way for; null: it was not preempted
+    Column(
+        "resized_at", BigInteger
+    ),  # when it was resized first: `placement`, `types`, `load` count until then
     Index("ix_attempts_ended_at", "ended_at"),
+)
+
+# What an attempt holds from a resize on, until the next one or its end.
+segments = Table(
+    "segments",
+    metadata,
+    Column("job", String(40), ForeignKey("jobs.id"), primary_key=True),
+    Column("epoch", Integer, primary_key=True, autoincrement=False),
+    Column("started_at", BigInteger, primary_key=True, autoincrement=False),
+    Column("ended_at", BigInteger),
+    Column("placement", Text, nullable=False),
+    Column("types", Text, nullable=False),
+    Column("load", Integer, nullable=False),
 )
 
 tenants = Table(

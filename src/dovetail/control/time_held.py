@@ -6,7 +6,6 @@ that have ended; the attempt that runs now is added here.
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import sqlalchemy as sa
@@ -34,17 +33,18 @@ def attempt_took(row: Any, now: int) -> int:
 
 def gpu_seconds(row: Any, now: int) -> float:
     """GPUs held times seconds, over all attempts of a job."""
-    total: float = (row.gpu_time + row.load * _running(row, now)) / GPU_SECOND
+    load = row.load if row.held_load is None else row.held_load
+    since = row.started_at if row.held_since is None else row.held_since
+    running = 0 if row.state not in ON_DEVICES or since is None else max(0, now - int(since))
+    total: float = (row.gpu_time + load * running) / GPU_SECOND
     return total
 
 
 def gpus_held(row: Any) -> float:
-    """GPUs that a job holds now. The placement says how many an elastic job has."""
+    """GPUs that a job holds now."""
     if row.state not in ON_DEVICES or row.started_at is None:
         return 0.0
-    if row.gpus_least is None or not row.placement:
-        return round(float(row.load / WHOLE), 3)
-    return float(sum(len(part["devices"]) for part in json.loads(row.placement)))
+    return round(float((row.load if row.held_load is None else row.held_load) / WHOLE), 3)
 
 
 def _running(row: Any, now: int) -> int:
@@ -56,16 +56,28 @@ def _running(row: Any, now: int) -> int:
 def gpu_seconds_in_sql(now: int) -> Any:
     """The same as `gpu_seconds`, of each job."""
     at = sa.literal(now, sa.BigInteger)
-    runs = sa.and_(_J.state.in_(ON_DEVICES), _J.started_at < at)
-    running = sa.case((runs, _J.load * (1.0 / GPU_SECOND) * (at - _J.started_at)), else_=0.0)
+    load, since = sa.func.coalesce(_J.held_load, _J.load), sa.func.coalesce(_J.held_since, _J.started_at)
+    runs = sa.and_(_J.state.in_(ON_DEVICES), since < at)
+    running = sa.case((runs, load * (1.0 / GPU_SECOND) * (at - since)), else_=0.0)
     return _J.gpu_time * (1.0 / GPU_SECOND) + running
 
 
-def attempt_end(now: int) -> Any:
-    """When an attempt ended, in a query; now for one that runs."""
-    return sa.func.coalesce(_A.ended_at, sa.literal(now, sa.BigInteger))
+# What attempts held from when to when: an attempt that was resized has one more row for each resize.
+_S = tables.segments.c
+_COLUMNS = ("job", "epoch", "placement", "types", "load", "started_at")
+HELD = sa.union_all(
+    sa.select(
+        *(_A[name] for name in _COLUMNS), sa.func.coalesce(_A.resized_at, _A.ended_at).label("ended_at")
+    ),
+    sa.select(*(_S[name] for name in _COLUMNS), _S.ended_at),
+).subquery("held")
+
+
+def attempt_end(now: int, columns: Any = HELD.c) -> Any:
+    """When an attempt, or a part of it, ended, in a query; now for one that runs."""
+    return sa.func.coalesce(columns.ended_at, sa.literal(now, sa.BigInteger))
 
 
 def attempt_gpu_seconds(first: Any, last: Any) -> Any:
-    """GPUs held times seconds of an attempt between two moments, in a query."""
-    return _A.load * (1.0 / GPU_SECOND) * (last - first)
+    """GPUs held times seconds between two moments, in a query."""
+    return HELD.c.load * (1.0 / GPU_SECOND) * (last - first)

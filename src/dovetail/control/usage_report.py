@@ -15,7 +15,7 @@ from dovetail.control import tables
 from dovetail.control.clock import iso
 from dovetail.control.prices import Prices, parts_of
 from dovetail.control.store import Store
-from dovetail.control.time_held import GPU_SECOND, attempt_end, attempt_gpu_seconds
+from dovetail.control.time_held import GPU_SECOND, HELD, attempt_end, attempt_gpu_seconds
 from dovetail.control.tokens import Caller
 from dovetail.control.visibility import visible
 from dovetail.control.waits import first_start_in_sql, waited_in_sql
@@ -50,10 +50,7 @@ def usage_report(
     the moment a job could have started to its first start, for jobs that first started in between.
     """
     prices = prices or Prices()
-    end = attempt_end(now)
-    mine = [*visible(caller), _A.started_at < until, end > since]
-    first = sa.case((_A.started_at < since, _at(since)), else_=_A.started_at)
-    last = sa.case((end > until, _at(until)), else_=end)
+    mine, first, last = _within(HELD.c, caller, since, until, now)
     groups: dict[str, Json] = {}
     with store.reading() as connection:
         begins = connection.execute(sa.select(sa.func.min(_A.started_at))).scalar() or since
@@ -62,7 +59,8 @@ def usage_report(
         for key, kind, gpu_seconds in _held(connection, by, period, mine, (first, last), kind_of or {}):
             held = _group(groups, key)["held"]
             held[kind] = held.get(kind, 0.0) + gpu_seconds
-        for row in connection.execute(_lost(by, period, mine, last)):
+        whole, _, whole_last = _within(_A, caller, since, until, now)
+        for row in connection.execute(_lost(by, period, whole, whole_last)):
             entry = _group(groups, name(row.key))
             entry["lost"] += row.lost or 0.0
             entry["jobs"] += row.jobs
@@ -92,6 +90,14 @@ def usage_report(
 
 
 _KEYS: dict[str, Any] = {"tenant": _J.tenant, "user": _J.user, "model": _J.model, "type": _A.types}
+
+
+def _within(columns: Any, caller: Caller, since: int, until: int, now: int) -> tuple[list[Any], Any, Any]:
+    """What the caller may see between two moments, and when each of these begins and ends there."""
+    end = attempt_end(now, columns)
+    first = sa.case((columns.started_at < since, _at(since)), else_=columns.started_at)
+    last = sa.case((end > until, _at(until)), else_=end)
+    return [*visible(caller), columns.started_at < until, end > since], first, last
 
 
 class Period(NamedTuple):
@@ -147,17 +153,24 @@ def _held(
     others are taken apart here.
     """
     first, last = bounds
-    source = tables.attempts.join(tables.jobs, _A.job == _J.id)
-    key: Any = period.number(first) if period else _KEYS[by]
+    source = HELD.join(tables.jobs, HELD.c.job == _J.id)
+    key: Any = period.number(first) if period else HELD.c.types if by == "type" else _KEYS[by]
     name: Callable[[Any], str] = period.name if period else str
-    simple: Any = ~_A.types.contains(",")
+    simple: Any = ~HELD.c.types.contains(",")
     if period is not None:
         simple = sa.and_(simple, period.number(first) == period.number(last - 1))
     amount = sa.func.sum(attempt_gpu_seconds(first, last)).label("held")
-    whole = sa.select(key.label("key"), _A.types, amount).select_from(source).where(*mine, simple)
-    for found in connection.execute(whole.group_by(key, _A.types)):
+    whole = sa.select(key.label("key"), HELD.c.types, amount).select_from(source).where(*mine, simple)
+    for found in connection.execute(whole.group_by(key, HELD.c.types)):
         yield name(found.key), found.types, found.held or 0.0
-    columns = (key.label("key"), _A.types, _A.placement, _A.load, first.label("first"), last.label("last"))
+    columns = (
+        key.label("key"),
+        HELD.c.types,
+        HELD.c.placement,
+        HELD.c.load,
+        first.label("first"),
+        last.label("last"),
+    )
     for row in connection.execute(sa.select(*columns).select_from(source).where(*mine, sa.not_(simple))):
         parts = parts_of(row.types.split(","), json.loads(row.placement), kind_of)
         at = row.first

@@ -23,7 +23,7 @@ from dovetail.control import tables
 from dovetail.control.clock import iso
 from dovetail.control.prices import parts_of
 from dovetail.control.store import Store
-from dovetail.control.time_held import attempt_end
+from dovetail.control.time_held import HELD, attempt_end
 from dovetail.control.tokens import Caller
 from dovetail.model.units import SECOND, WHOLE
 
@@ -134,16 +134,16 @@ def _held(bins: Bins, now: int, key: Any, source: Any) -> Any:
     return (
         sa.select(
             key.label("key"),
-            _A.load.label("load"),
-            _A.types.label("types"),
-            _A.placement.label("placement"),
-            _later(_A.started_at, bins.since).label("first"),
+            HELD.c.load.label("load"),
+            HELD.c.types.label("types"),
+            HELD.c.placement.label("placement"),
+            _later(HELD.c.started_at, bins.since).label("first"),
             _sooner(last, bins.until).label("last"),
         )
         .select_from(source)
         .where(
-            sa.or_(_A.ended_at > bins.since, _A.ended_at.is_(None)),
-            _A.started_at < bins.until,
+            sa.or_(HELD.c.ended_at > bins.since, HELD.c.ended_at.is_(None)),
+            HELD.c.started_at < bins.until,
             last > bins.since,
         )
     )
@@ -155,7 +155,7 @@ def _by_tenant(connection: Connection, bins: Bins, now: int, mine: str | None) -
     if mine is not None:
         key = sa.case((_J.tenant == mine, 1), else_=0)  # so that no other name is even read
         found = {mine: Curve(bins)} if mine else {}
-    source = tables.attempts.join(tables.jobs, _A.job == _J.id)
+    source = HELD.join(tables.jobs, HELD.c.job == _J.id)
     for row in _turns(connection, _held(bins, now, key, source), bins):
         name = row.key if mine is None else mine if row.key else OTHERS
         curve = found.setdefault(name, Curve(bins))
@@ -165,8 +165,8 @@ def _by_tenant(connection: Connection, bins: Bins, now: int, mine: str | None) -
 
 def _by_type(connection: Connection, bins: Bins, now: int, kind_of: Mapping[str, str]) -> dict[str, Curve]:
     found: dict[str, Curve] = {}
-    held = _held(bins, now, _A.types, tables.attempts).where(_A.load > 0)
-    several = _A.types.contains(",")
+    held = _held(bins, now, HELD.c.types, HELD).where(HELD.c.load > 0)
+    several = HELD.c.types.contains(",")
     for row in _turns(connection, held.where(~several), bins):
         curve = found.setdefault(row.key, Curve(bins))
         curve.turn(row.bin, row.sign * row.load / WHOLE, row.sign * row.load_into / WHOLE)

@@ -135,6 +135,8 @@ class Engine(Protocol):
     def resize(self, job: str, epoch: int, number: int, shares: tuple[NodeShare, ...]) -> None:
         """Move a running attempt to these shares. `confirmations` tells when that is done.
 
+        An engine may save the attempt and start its processes again for it: the attempt stays the same.
+
         The number orders the resizes of an attempt. A repeated one is confirmed again; one that is older than
         the last is ignored, as is one for an attempt that has ended or is unknown.
         """

@@ -18,6 +18,7 @@ from dovetail.control.migrations.versions import (
     v0004_what_belongs_to_tenants,
     v0005_for_which_jobs_a_job_was_preempted,
     v0006_the_fewest_gpus_of_a_job,
+    v0007_what_attempts_held_when,
 )
 from dovetail.model.errors import DovetailError
 
@@ -28,6 +29,7 @@ VERSIONS: dict[int, Callable[[Connection], None]] = {
     4: v0004_what_belongs_to_tenants.upgrade,
     5: v0005_for_which_jobs_a_job_was_preempted.upgrade,
     6: v0006_the_fewest_gpus_of_a_job.upgrade,
+    7: v0007_what_attempts_held_when.upgrade,
 }
 LATEST = max(VERSIONS)
 

@@ -4,6 +4,7 @@
       launch.json             engine: all that the supervisor needs; durable before a supervisor is started
       logs.json               engine: the output files by rank
       stop.json               engine: the order to stop
+      resize.json             engine: the last order to go on with other devices: processes and control groups
       lock                    supervisor: held (fcntl) while it lives, so the kernel knows its pid
       started.json            supervisor: durable before any code of the job runs; an attempt starts once
       pids.json               supervisor: the job's first processes, before they run the job's code
@@ -11,6 +12,8 @@
       ended.json              supervisor: how the first processes ended by themselves; durable while others
                               are left
       exit.json               supervisor: how it ended; durable; no process of the job is left by then
+      resized.json            supervisor: the number of the last resize that is complete; durable. No process
+                              runs on the devices that were given up
       supervisor.log          supervisor: its own errors
       run/                    job: DOVETAIL_RUN_DIR, and the workdir unless the job names another
       run/stop.json           supervisor: a copy of the order to stop, for the job; not read by the plane
@@ -35,7 +38,7 @@ from dovetail.engines.local.processes import start_ticks
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import TypedDict
+    from typing import Any, TypedDict
 
     class ProcessEntry(TypedDict):
         """One process of launch.json."""
@@ -54,6 +57,7 @@ if TYPE_CHECKING:
         argv: list[str]
         base: dict[str, str]  # variables of the plane's environment that are passed on
         processes: list[ProcessEntry]
+        shares: list[dict[str, Any]]  # contract.NodeShare, by number
         groups: list[list[tuple[str, list[tuple[str, str]]]]]  # by share: control groups and their settings
         cwd: str
         checkpoint_dir: str
@@ -79,6 +83,15 @@ if TYPE_CHECKING:
         at: int
         term: int
 
+    class ResizeFile(TypedDict):
+        """resize.json: what takes the place of the same fields of launch.json."""
+
+        number: int
+        term: int
+        shares: list[dict[str, Any]]
+        processes: list[ProcessEntry]
+        groups: list[list[tuple[str, list[tuple[str, str]]]]]
+
     class EndedFile(TypedDict):
         code: int
         cause: str
@@ -99,6 +112,8 @@ if TYPE_CHECKING:
 LAUNCH = "launch.json"
 LOGS = "logs.json"
 STOP = "stop.json"
+RESIZE = "resize.json"
+RESIZED = "resized.json"
 LOCK = "lock"
 STARTED = "started.json"
 PIDS = "pids.json"
@@ -131,10 +146,12 @@ _PROCESS_SHAPE = {
     "output": str,
     "error": str,
 }
+_SHARE_SHAPE = {"node": str, "devices": [str], "cpus": int, "memory": int}
 _LAUNCH_SHAPE = {
     "argv": [str],
     "base": {str: str},
     "processes": [_PROCESS_SHAPE],
+    "shares": [_SHARE_SHAPE],
     "groups": [[list]],
     "cwd": str,
     "checkpoint_dir": str,
@@ -148,7 +165,19 @@ _LAUNCH_SHAPE = {
     "output_limit": int,
     "term": int,
 }
-_LATER_FIELDS = {"own_checkpoints": False, "output_limit": 0, "term": 0}  # not in files of earlier versions
+_LATER_FIELDS = {
+    "own_checkpoints": False,
+    "output_limit": 0,
+    "term": 0,
+    "shares": [],
+}  # not in files of earlier versions
+_RESIZE_SHAPE = {
+    "number": int,
+    "term": int,
+    "shares": [_SHARE_SHAPE],
+    "processes": [_PROCESS_SHAPE],
+    "groups": [[list]],
+}
 _STOP_SHAPE = {"why": str, "grace": int, "at": int, "term": int}
 _EXIT_SHAPE = {
     "code": int,
@@ -176,17 +205,48 @@ def read_launch(folder: str) -> LaunchFile:
         check_range(span, 0, LATEST, name)
     check_range(launch["time_limit"] or 0, 0, LATEST, "time_limit")
     check_range(launch["stop_signal"], 1, 64, "stop_signal")
-    for rank, process in enumerate(launch["processes"]):
+    _check_processes(launch)
+    return launch
+
+
+def _check_processes(found: LaunchFile | ResizeFile) -> None:
+    for rank, process in enumerate(found["processes"]):
         check_range(process["rank"], rank, rank, "rank")
-        check_range(process["share"], 0, len(launch["groups"]) - 1, "share")
-    for share in launch["groups"]:
+        check_range(process["share"], 0, len(found["groups"]) - 1, "share")
+    for share in found["groups"]:
         for group in share:
             check_shape(group[:1], [str], "a control group")
             check_shape(group[1:], [[[str]]], "the settings of a control group")
             check_range(len(group), 2, 2, "groups")
             for setting in group[1]:
                 check_range(len(setting), 2, 2, "groups")
-    return launch
+
+
+def read_resize(folder: str, since: int = 0) -> ResizeFile | None:
+    """The last order to resize, if it was given in this term or a newer one."""
+    order: ResizeFile | None = read_json(os.path.join(folder, RESIZE), LARGEST_LAUNCH)
+    if order is None:
+        return None
+    check_shape(order, _RESIZE_SHAPE)
+    if not order["processes"]:
+        raise Unreadable("it names nothing to run")
+    for name in ("number", "term"):
+        check_range(order[name], 0, LATEST, name)
+    _check_processes(order)
+    return order if order["term"] >= since else None
+
+
+def resized_number(folder: str) -> int:
+    """The number of the last resize that is complete; -1 if there is none, or if that cannot be read."""
+    try:
+        found = read_json(os.path.join(folder, RESIZED), LARGEST_SMALL)
+        if found is None:
+            return -1
+        check_shape(found, {"number": int})
+    except Unreadable:
+        return -1
+    number: int = found["number"]
+    return number
 
 
 def read_started(folder: str) -> StartedFile | None:

@@ -23,16 +23,28 @@ import sys
 import time
 from collections.abc import Collection
 from contextlib import AbstractContextManager, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from dovetail.engines.contract import AttemptEnd, AttemptKey, Exit, Launch, StartStopEngine
+from dovetail.engines.contract import (
+    AttemptEnd,
+    AttemptKey,
+    Capabilities,
+    Exit,
+    Launch,
+    NodeShare,
+    NodeUp,
+    Resized,
+    StartStopEngine,
+)
 from dovetail.engines.local import cgroup_limits, job_output
 from dovetail.engines.local.attempt_files import (
     ACTIVE,
     EXIT,
     LAUNCH,
     LOCK,
+    RESIZE,
     SHORTAGES,
     STARTED,
     STOP,
@@ -43,7 +55,9 @@ from dovetail.engines.local.attempt_files import (
     living_leaders,
     one_line,
     read_exit,
+    read_resize,
     read_stop,
+    resized_number,
     wall_clock_us,
 )
 from dovetail.engines.local.attempt_groups import JOB_NAME, remove_leftovers
@@ -51,7 +65,7 @@ from dovetail.engines.local.doorbell import NAME as DOORBELL
 from dovetail.engines.local.doorbell import Doorbell
 from dovetail.engines.local.environment import free_port
 from dovetail.engines.local.json_files import Unreadable, write_json
-from dovetail.engines.local.launch_file import write_launch
+from dovetail.engines.local.launch_file import resize_order, write_launch
 from dovetail.engines.local.processes import handles_signal, send_signal, session_members
 from dovetail.engines.local.supervisor_process import signal_supervisor, start_supervisor, supervisor_pid
 from dovetail.engines.local.terms import Term
@@ -60,6 +74,7 @@ from dovetail.model.errors import InputError
 SCAN_EVERY = 1.0  # seconds between two scans of all attempts; one that rings is checked immediately
 SUPERVISOR_CHECK_EVERY = 4.0  # seconds between two checks whether the supervisor of an attempt lives
 MOST_SUPERVISORS = 6  # started for one attempt before the engine gives up
+UNRESIZABLE_GRACE = 10_000_000  # microseconds
 LARGEST_EPOCH = 1_000_000_000
 LONGEST_ERROR = 10_000  # bytes at the end of a supervisor's log that are looked at
 
@@ -69,7 +84,8 @@ log = logging.getLogger("dovetail.engine")
 class LocalEngine(StartStopEngine):
     """Attempts as processes of this machine.
 
-    It cannot resize: a running process keeps its devices, and no job that runs live is elastic.
+    With `resizes` it resizes an attempt by a restart within it: the supervisor stops the processes and
+    starts them again on the new devices.
     """
 
     def __init__(
@@ -79,6 +95,7 @@ class LocalEngine(StartStopEngine):
         passed: Collection[str] = (),
         output_limit: int = 0,
         limits: cgroup_limits.Limits | None = None,
+        resizes: bool = False,
     ) -> None:
         """`passed` names variables of the plane's environment that jobs get besides the usual ones.
 
@@ -91,6 +108,10 @@ class LocalEngine(StartStopEngine):
         self._passed = frozenset(passed)
         self._output_limit = output_limit
         self._limits = limits
+        self.capabilities = Capabilities(resize=resizes)
+        self._confirmed: list[Resized | NodeUp] = []
+        self._resizing: dict[AttemptKey, int] = {}  # the number of the last order, until it is complete
+        self._unordered: dict[AttemptKey, tuple[int, tuple[NodeShare, ...]]] = {}  # when the disk has space
         self._leftovers_removed = False
         self._ended: dict[
             AttemptKey, AttemptEnd
@@ -191,6 +212,60 @@ class LocalEngine(StartStopEngine):
         except OSError as problem:  # the signal alone stops it too, with the grace that the job asked for
             self._warn((job, epoch), f"its {STOP} cannot be written: {problem.strerror}")
         signal_supervisor(folder, signals.SIGTERM)
+
+    def resize(self, job: str, epoch: int, number: int, shares: tuple[NodeShare, ...]) -> None:
+        if not self.capabilities.resize:
+            self._refuse("resize running jobs")
+        attempt, folder = (job, epoch), self.folder(job, epoch)
+        self._term.check()
+        self._unordered.pop(attempt, None)
+        if (unwritten := self._unwritten.get(attempt)) is not None:  # it starts with these
+            self._unwritten[attempt] = replace(unwritten, shares=shares)
+            self._confirmed.append(Resized(job, epoch, number))
+            self.ring()
+            return
+        if not os.path.lexists(folder / LAUNCH) or _is_over(folder):
+            return
+        try:
+            last = read_resize(str(folder))
+        except Unreadable as problem:
+            self._warn(attempt, f"its {RESIZE} cannot be read: {problem}")
+            last = None
+        if last is not None and number < last["number"]:
+            return
+        try:
+            if last is None or number > last["number"]:
+                self._order_resize(attempt, folder, number, shares)
+        except Unreadable as problem:  # its supervisor has read the file before, and may go on for long
+            self._warn(attempt, f"it cannot be resized, and is stopped: {problem}")
+            self.stop(job, epoch, "it cannot be resized: a file of its attempt is wrong", UNRESIZABLE_GRACE)
+            return
+        except OSError as problem:
+            self._warn(attempt, f"its {RESIZE} cannot be written yet: {problem.strerror}")
+            self._unordered[attempt] = number, shares
+            return
+        self._resizing[attempt] = number
+        signal_supervisor(folder, signals.SIGHUP)
+
+    def _order_resize(
+        self, attempt: AttemptKey, folder: Path, number: int, shares: tuple[NodeShare, ...]
+    ) -> None:
+        term = self._term.number
+        limits = self._enforced_limits()
+        order = resize_order(folder, *attempt, number, shares, limits=limits, term=term)
+        self._term.write(str(folder), RESIZE, order)
+
+    def confirmations(self) -> list[Resized | NodeUp]:
+        if not (self._confirmed or self._resizing or self._unordered) or not self._term.in_force:
+            return []  # they are for the plane that leads
+        for attempt, (number, shares) in list(self._unordered.items()):
+            self.resize(*attempt, number, shares)
+        found, self._confirmed = self._confirmed, []
+        for attempt, number in list(self._resizing.items()):
+            if resized_number(str(self.folder(*attempt))) >= number:
+                del self._resizing[attempt]
+                found.append(Resized(*attempt, number))
+        return found
 
     def signal(self, job: str, epoch: int, number: int) -> None:
         folder = self.folder(job, epoch)
@@ -305,7 +380,16 @@ class LocalEngine(StartStopEngine):
 
     def _by_attempt(self) -> tuple[dict[AttemptKey, Any], ...]:
         """What is remembered of attempts, besides what is on disk."""
-        return (self._ended, self._unwritten, self._supervisors, self._check_at, self._pids, self._ports)
+        return (
+            self._ended,
+            self._unwritten,
+            self._supervisors,
+            self._check_at,
+            self._pids,
+            self._ports,
+            self._resizing,
+            self._unordered,
+        )
 
     def _mark(self, attempt: AttemptKey) -> None:
         """Leave the marker by which every plane knows the attempt."""

@@ -7,16 +7,19 @@ import pwd
 import re
 import shlex
 from collections.abc import Collection
-from dataclasses import asdict, replace
+from dataclasses import asdict, fields, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from dovetail.engines.contract import Launch
-from dovetail.engines.local.attempt_files import CHECKPOINTS, LAUNCH, LOGS, RUN
+from dovetail.engines.contract import Launch, NodeShare
+from dovetail.engines.local.attempt_files import CHECKPOINTS, LARGEST_LAUNCH, LAUNCH, LOGS, RUN
 from dovetail.engines.local.attempt_groups import group_name
 from dovetail.engines.local.cgroup_limits import Limits, groups
 from dovetail.engines.local.environment import inherited, processes
-from dovetail.engines.local.json_files import sync, write_json
+from dovetail.engines.local.json_files import check_shape, read_json, sync, write_json
+
+if TYPE_CHECKING:
+    from dovetail.engines.local.attempt_files import ResizeFile
 
 SHELL = "/bin/bash"
 
@@ -65,6 +68,57 @@ def write_launch(
     write_json(str(folder), LAUNCH, content)
     sync(str(folder.parent))
     sync(str(root))
+
+
+def resize_order(
+    folder: Path,
+    job: str,
+    epoch: int,
+    number: int,
+    shares: tuple[NodeShare, ...],
+    *,
+    limits: Limits,
+    term: int,
+) -> ResizeFile:
+    """The content of resize.json: the processes of an attempt on other devices. Its log files are added."""
+    content = read_json(str(folder / LAUNCH), LARGEST_LAUNCH)
+    check_shape(content, _LAUNCHED)
+    named = {one.name: content[one.name] for one in fields(Launch) if one.name in content}
+    named["env"] = tuple((str(name), str(value)) for name, value in content["env"])
+    named["command"] = tuple(content["command"])
+    launch = Launch(**{**named, "job": job, "epoch": epoch, "shares": shares})
+    port = content["processes"][0]["env"].get("MASTER_PORT", "")
+    entries = _process_entries(launch, folder, content["cwd"], int(port) if port.isdecimal() else 0)
+    known = read_json(str(folder / LOGS))
+    check_shape(known, [str])
+    files = [entry["output"] for entry in entries] + [entry["error"] for entry in entries if entry["error"]]
+    write_json(str(folder), LOGS, list(dict.fromkeys([*known, *files])), durable=False)
+    order: ResizeFile = {
+        "number": number,
+        "term": term,
+        "shares": [asdict(share) for share in shares],
+        "processes": entries,  # type: ignore[typeddict-item]
+        "groups": [
+            groups(limits, group_name(folder, job, epoch, node), share.cpus, share.memory)
+            for node, share in enumerate(shares)
+        ],
+    }
+    return order
+
+
+# What launch.json has of `Launch` that the processes depend on. A job may have written to the file.
+_LAUNCHED = {
+    "name": str,
+    "command": [str],
+    "env": [[str]],
+    "output": str,
+    "error": str,
+    "per_gpu": bool,
+    "slurm_names": bool,
+    "checkpoint_dir": str,
+    "cwd": str,
+    "processes": [{"env": {str: str}}],
+}
 
 
 def argv(launch: Launch) -> list[str]:

@@ -12,6 +12,11 @@ itself. The job's first processes die with their supervisor; the others are foun
 Thousands of supervisors may run at once. Hence each imports few and cheap modules of the standard library,
 and of ours only those that do the same. All are imported at the start: the package may be replaced by a
 newer version while the job runs.
+
+An attempt is resized by a restart within it: the first processes are told to stop as for any other stop, and
+when no process is left, they are started again on the new devices. If they end by themselves before they are
+told, or say that the job is finished, the attempt has ended. If the supervisor dies meanwhile, the attempt is
+lost as always, and holds no device. So a resize is complete, or there is no attempt.
 """
 
 # ruff: noqa: SIM105  (contextlib costs too much to import)
@@ -30,6 +35,7 @@ from dovetail.engines.local.attempt_files import (
     FINISHED,
     LAUNCH,
     LOCK,
+    RESIZED,
     RUN,
     SHORTAGES,
     STARTED,
@@ -43,7 +49,9 @@ from dovetail.engines.local.attempt_files import (
     read_ended,
     read_exit,
     read_launch,
+    read_resize,
     read_started,
+    resized_number,
     since_boot_us,
     stop_order,
     wall_clock_us,
@@ -81,7 +89,14 @@ if TYPE_CHECKING:
     import signal
     from typing import TextIO
 
-    from dovetail.engines.local.attempt_files import EndedFile, ExitFile, LaunchFile, StartedFile, StopFile
+    from dovetail.engines.local.attempt_files import (
+        EndedFile,
+        ExitFile,
+        LaunchFile,
+        ResizeFile,
+        StartedFile,
+        StopFile,
+    )
 else:
     import _signal as signal  # `signal` builds enums when it is imported
 
@@ -100,6 +115,7 @@ NOTHING: LaunchFile = {
     "argv": [],
     "base": {},
     "processes": [],
+    "shares": [],
     "groups": [],
     "cwd": "",
     "checkpoint_dir": "",
@@ -132,15 +148,15 @@ class Supervisor:
         self.started_since_boot = since_boot_us()  # 0: not known
         self.ranks: dict[int, int] = {}  # by pid: the job's first processes that still run
         self.failure: tuple[int, str] | None = None  # exit code and description of the first failure
-        self.ending = (
-            ""  # why the job is made to end: stopped | timeout | lost | failed | helpers; "" while it runs
-        )
+        # Why the job is made to end; "" while it runs: stopped, timeout, lost, failed, helpers or resizing.
+        self.ending = ""
         self.why = ""  # the same, as users read it
         self.kill_at: float | None = None
         self.killed = False
         self.stop_seen = -1  # `at` of the stop order that is being followed
         self.warned = False
         self.end_noted = False
+        self.resized = resized_number(folder)  # the number of the last resize that is complete
 
     # --- from start to end -----------------------------------------------------------------------------
 
@@ -157,20 +173,20 @@ class Supervisor:
         }
         retry_on_shortage(lambda: keep_space(self.folder, EXIT))
         retry_on_shortage(lambda: write_json(self.folder, STARTED, started))
-        try:
-            start_processes(self.folder, self.launch, self.started_at, self.ranks)
-        except StoppedBeforeStart as stopped:
-            self._kill_all()
-            self._end_unstarted(str(stopped))
+        if not self._start(self._resize_order()):
             return
-        except (Unstartable, OSError) as problem:
-            self._kill_all()
-            self.end(UNSTARTABLE_CODE, "unstartable", one_line(problem))
-            return
-        while self._watch():
-            if self._is_removed():  # the plane has no other way to end it
-                self._kill_all()
-                self._remove_groups(self.groups)
+        while True:
+            while self._watch():
+                if self._is_removed():  # the plane has no other way to end it
+                    self._kill_all()
+                    self._remove_groups(self.groups)
+                    return
+            if self.ending != "resizing" or descendants():
+                break
+            if os.path.lexists(os.path.join(self.folder, FINISHED)):
+                self.ending = ""  # its work was done before it stopped
+                break
+            if not self._start(self._resize_order()):
                 return
         self.output.enforce()
         code, cause, detail = self._verdict()
@@ -179,12 +195,38 @@ class Supervisor:
         if not self._is_removed():
             self.end(code, cause, detail)
 
+    def _start(self, order: ResizeFile | None) -> bool:
+        """Start the processes; with an order to resize those of the order. False if the attempt has ended."""
+        again = self.ending == "resizing"
+        self.ending, self.why, self.kill_at = "", "", None
+        self.killed, self.failure, self.end_noted = False, None, False
+        if order is not None:
+            self._follow(order)
+        try:
+            start_processes(self.folder, self.launch, self.started_at, self.ranks)
+        except StoppedBeforeStart as stopped:
+            self._kill_all()
+            if again:
+                self.end(TERMINATED_CODE, "stopped", f"told to stop ({stopped})")
+            else:
+                self._end_unstarted(str(stopped))
+            return False
+        except (Unstartable, OSError) as problem:
+            self._kill_all()
+            self.end(UNSTARTABLE_CODE, "unstartable", one_line(problem))
+            return False
+        if order is not None:
+            self._confirm(order)
+        return True
+
     def recover(self, started: StartedFile | None, problem: str = "its supervisor died") -> None:
         """Follow a supervisor that died. A job without a supervisor is not left running.
 
         If the dead supervisor saw the first processes end by themselves, that is the end of the job.
         """
         ended = read_ended(self.folder)
+        if (order := self._resize_order()) is not None:  # some of its processes may have been started
+            self._follow(order)
         if started is not None:
             self.started_at = started["at"]
             self.started_since_boot = started["since_boot"]
@@ -227,9 +269,7 @@ class Supervisor:
             "lasted": max(since_boot_us() - self.started_since_boot, 0) if self.started_since_boot else 0,
         }
         retry_on_shortage(lambda: self._write_end(found))
-        above, epoch = os.path.split(self.folder)
-        root, job = os.path.split(above)
-        ring(root, attempt_name(job, epoch))
+        self._ring()
         self._remove_groups(left)
 
     def _write_end(self, found: ExitFile) -> None:
@@ -257,7 +297,7 @@ class Supervisor:
 
     def _watch(self) -> bool:
         """Sleep until something happens, and act on it. False when no process of the job is left."""
-        received = signal.sigtimedwait([signal.SIGCHLD, signal.SIGTERM], self._pause())
+        received = signal.sigtimedwait([signal.SIGCHLD, signal.SIGTERM, signal.SIGHUP], self._pause())
         none_left = self._reap()
         self._note_end(exit_follows=none_left)
         if none_left:
@@ -265,7 +305,10 @@ class Supervisor:
         order = stop_order(self.folder, self.term)
         if order is not None and order["at"] != self.stop_seen:
             self.stop_seen = order["at"]
-            if not self.ending:
+            if self.ending == "resizing":  # it was told to stop already
+                self._show_to_job(order)
+                self._stop_for_good("stopped", order["why"], order["grace"])
+            elif not self.ending:
                 self._ask_to_end("stopped", order["why"], order["grace"], order)
             elif self.kill_at is not None:  # the job is ending already; the new order may leave less time
                 self._show_to_job(order)
@@ -274,10 +317,13 @@ class Supervisor:
             received is not None
             and received.si_signo == signal.SIGTERM
             and stop_order(self.folder, 0) is None  # an order of an older term is refused
-            and not self.ending
+            and self.ending in ("", "resizing")
         ):
             why = f"its supervisor got SIGTERM from process {received.si_pid}"
-            self._ask_to_end("lost", why, self.launch["grace"])
+            if self.ending == "resizing":
+                self._stop_for_good("lost", why, self.launch["grace"])
+            else:
+                self._ask_to_end("lost", why, self.launch["grace"])
         now = time.monotonic()
         if now >= self.output_seen + STOP_CHECK:
             self.output.enforce()
@@ -286,6 +332,10 @@ class Supervisor:
             self._check_time_limit(now)
         if not self.ending and self.failure and self.ranks:
             self._ask_to_end("failed", "", self.launch["grace"])
+        if not self.ending and self.ranks and (resize := self._resize_order()) is not None:
+            self._resize(resize)
+        if not self.ranks and self.ending == "resizing" and self.kill_at is not None:
+            self.kill_at = min(self.kill_at, now + HELPER_GRACE)
         if not self.ranks and self.ending in ("", "failed"):  # only helper processes are left
             if not self.ending:
                 self._ask_to_end("helpers", "", int(HELPER_GRACE * SECOND))
@@ -297,6 +347,51 @@ class Supervisor:
             self._kill()
             return now < self.kill_at + KILL_TIMEOUT
         return True
+
+    def _resize_order(self) -> ResizeFile | None:
+        """The last order to resize, unless it is complete. One that cannot be read resizes nothing."""
+        try:
+            order = read_resize(self.folder, self.term)
+        except Unreadable:
+            return None
+        return None if order is None or order["number"] <= self.resized else order
+
+    def _resize(self, order: ResizeFile) -> None:
+        """Tell the processes to stop, so that they can be started again; or go on if nothing changes."""
+        if order["shares"] == self.launch["shares"]:
+            self._confirm(order)
+        else:
+            self._ask_to_end("resizing", "its devices change", self.launch["grace"])
+
+    def _follow(self, order: ResizeFile) -> None:
+        """Have the processes, devices and control groups of an order from now on."""
+        launch: LaunchFile = {
+            **self.launch,
+            "shares": order["shares"],
+            "processes": order["processes"],
+            "groups": order["groups"],
+        }
+        self.launch = launch
+        self.groups += [name for share in order["groups"] for name, _ in share if name not in self.groups]
+        files = [process["output"] for process in launch["processes"] if process["own_output"]]
+        self.output = OutputLimit(files, launch["output_limit"])
+
+    def _confirm(self, order: ResizeFile) -> None:
+        self.resized = order["number"]
+        retry_on_shortage(lambda: write_json(self.folder, RESIZED, {"number": self.resized}))
+        self._ring()
+
+    def _stop_for_good(self, ending: str, why: str, grace: int) -> None:
+        """Processes that were told to stop, so as to be started again, are not started again."""
+        self.ending, self.why = ending, why
+        until = time.monotonic() + grace / SECOND
+        self.kill_at = until if self.kill_at is None else min(self.kill_at, until)
+
+    def _ring(self) -> None:
+        """Tell the engine to look at this attempt."""
+        above, epoch = os.path.split(self.folder)
+        root, job = os.path.split(above)
+        ring(root, attempt_name(job, epoch))
 
     def _pause(self) -> float:
         """Seconds until something is due."""
@@ -331,7 +426,7 @@ class Supervisor:
 
     def _ask_to_end(self, ending: str, why: str, grace: int, order: StopFile | None = None) -> None:
         """Send the stop signal to all processes of the job, and set the time to kill them."""
-        if ending in ("stopped", "timeout", "lost") and self._have_all_ended():
+        if ending in ("stopped", "timeout", "lost", "resizing") and self._have_all_ended():
             ending, why, grace = "helpers", "", int(HELPER_GRACE * SECOND)
             self._note_end()
         elif order is not None:  # not earlier: a job that saw the order would seem to end by itself
@@ -423,6 +518,8 @@ class Supervisor:
             return code, "stopped", f"told to stop ({self.why}){killed}"
         if self.ending in ("timeout", "lost"):
             return code, self.ending, f"{self.why}{killed}"
+        if self.ending == "resizing":  # some of its processes cannot be killed
+            return KILLED_CODE, "lost", "it was stopped to get other devices"
         if code and any(map(cgroup.ran_out_of_memory, self.groups)):
             return KILLED_CODE, "oom", f"over its memory limit: {detail}"
         return code, "exited", detail
