@@ -331,20 +331,27 @@ class _Swaps:
         self._refresh(to)
 
     def fit(self) -> None:
-        """Until no pool is overfilled, make the move with the least loss for the overfill it removes."""
+        """Until no pool is overfilled, make the move with the least loss for the overfill it removes.
+
+        Every step removes some, more than rounding could pretend: so there is an end.
+        """
         weight = 1 / np.maximum(self._cap, 1e-300)
         while (over := np.maximum(0.0, -self._left - self._slip)).any():
             after = np.maximum(0.0, self._takes - self._left - self._slip)
             relief = ((over - after) * weight).sum(axis=2)
-            useful = (relief > 0) & np.isfinite(self._cost)
+            useful = (relief > 1e-12 * (over * weight).sum()) & np.isfinite(self._cost)
             score = np.full(relief.shape, np.inf)
             score[useful] = np.maximum(0.0, self._cost[useful]) / relief[useful]
             at, to = divmod(int(score.argmin()), len(self._U))
             drop = -self._takes[at, to]
             eases = (over > 0) & (drop > 0)
             most = float(np.ceil(over[eases] / drop[eases]).min())
+            most = max(1.0, most - 1)
+            after_all = np.maximum(0.0, most * self._takes[at, to] - self._left - self._slip)
+            if ((over - after_all) * weight).sum() <= 0:  # another pool would be overfilled by as much
+                most = 1.0
             next_best = np.partition(score, 1, axis=None)[1]
-            self._move(at, to, max(1.0, most - 1), float(next_best * relief[at, to]))
+            self._move(at, to, most, float(next_best * relief[at, to]))
 
     def fill(self) -> None:
         """While a row can get a better configuration within the capacity left, make the best such move."""
