@@ -100,6 +100,8 @@ RUNS = (
     ),
     SolverRun("pollux", {}, "adaptive"),
     SolverRun("pollux", {"power": -2.0}, "typed"),
+    SolverRun("sia", {}, "adaptive"),
+    SolverRun("sia", {}, "typed"),
 )
 
 

@@ -53,6 +53,7 @@ POLICIES: Registry[Policy] = Registry(
         "dragon": "dovetail.policies.dragon:dragon",
         "edl": "dovetail.policies.edl:edl",
         "elan": "dovetail.policies.elan:elan",
+        "sia": "dovetail.policies.sia:sia",
     },
     plugins="dovetail.policies",
     remedy="install its plug-in where it is to decide, or name a file: FILE.py:FUNCTION",
