@@ -47,6 +47,7 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 QUIET = 5  # rounds until the next decision, if the last one changed nothing and nothing happens
+BEAM = 60  # of the integer program: half the time, and seldom another choice
 NO_GPUS = "the jobs that run make more of the GPUs"
 NO_PLACE = "no node has so many GPUs free at once: it is placed in a later round"
 
@@ -189,7 +190,7 @@ class Sia:
         value, none = worth(speeds, least, factor, self.power, self.penalty)
         some = np.append(np.flatnonzero((value > none).any(axis=0)), -1)  # the others cost time only
         use, capacity = limits
-        return some[best_choice(value[:, some[:-1]], use[some[:-1]], capacity, none=none).pick]
+        return some[best_choice(value[:, some[:-1]], use[some[:-1]], capacity, none=none, beam=BEAM).pick]
 
 
 def worth(
