@@ -5,6 +5,9 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Iterator
+from statistics import median
+from typing import Any
+from unittest.mock import patch
 
 from benchmarks.figure import Figure
 from dovetail.core.core import Core
@@ -14,6 +17,7 @@ from dovetail.model.goodput import Goodput, StepTime
 from dovetail.model.job import Job, Profile, Traits, gang
 from dovetail.model.units import MINUTE, SECOND
 from dovetail.policies.registry import POLICIES
+from dovetail.solve.multiple_choice import Choice, best_choice
 from dovetail.solve.reserved_shares import Request, profile, progressive_filling
 
 JOBS, CLUSTER = 1_000, "128x8"
@@ -22,13 +26,17 @@ ADAPTIVE_JOBS, ADAPTIVE_CLUSTER = 160, "8x8"
 POLLUX_LIMIT_MS = 100.0
 ADMISSION_LIMIT_MS = 20.0
 ELASTICFLOW_LIMIT_MS = 100.0
+SIA_JOBS, SIA_CLUSTER = 640, "80x4:T4,48x8:V100,40x8:A100"
+SIA_LIMIT_MS = 50.0
+SIA_GAP = 0.1  # percent of the objective
 
 
 def elastic() -> Iterator[Figure]:
-    """AFS, Pollux and ElasticFlow."""
+    """AFS, Pollux, ElasticFlow and Sia."""
     yield from afs()
     yield from pollux()
     yield from elasticflow()
+    yield from sia()
 
 
 def pollux() -> Iterator[Figure]:
@@ -60,6 +68,46 @@ def pollux() -> Iterator[Figure]:
     note = f"{len(core.running):,} jobs on {core.cluster.gpus - core.room.free_gpus:,} GPUs"
     name = f"pollux, a round of {ADAPTIVE_JOBS:,} jobs on {ADAPTIVE_CLUSTER}"
     yield Figure(name, took, POLLUX_LIMIT_MS, "CPU ms", note)
+
+
+def sia() -> Iterator[Figure]:
+    """Sia: the round after one of the jobs has ended, the median of several once no speed is new.
+
+    And how far its choices are from the best, at most, by the bound that comes with each.
+    """
+    luck, jobs = random.Random(1), list[Job]()
+    for number in range(SIA_JOBS):
+        power, gain = luck.uniform(0.5, 0.95), luck.uniform(0.3, 1.2)
+        traits = Traits(
+            least=1,
+            most=16,
+            profile=Profile(
+                speeds={"T4": 1.0, "V100": 2.0**gain, "A100": 4.0**gain},
+                curve={n: n**power for n in range(1, 17)},
+            ),
+        )
+        seconds = round(36_000 + luck.expovariate(1 / 7_200)) * SECOND
+        jobs.append(Job(f"j{number}", 0, gang(1), seconds, seconds, traits=traits))
+    gaps: list[float] = []
+
+    def watched(*args: Any, **named: Any) -> Choice:
+        found = best_choice(*args, **named)
+        gaps.append(100 * found.gap)
+        return found
+
+    with patch("dovetail.policies.sia.best_choice", watched):
+        core = Core(parse_cluster(SIA_CLUSTER), POLICIES.make("sia"))
+        core.handle(0, [(0, SUBMITTED, job.id, 0, job) for job in jobs])
+        took = []
+        for minute in range(1, 31):
+            now, name = minute * MINUTE, next(iter(core.running))
+            began = time.process_time()
+            core.handle(now, [(now, FINISHED, name, core.jobs[name].epoch, None)])
+            took.append(1_000 * (time.process_time() - began))
+    note = f"{len(core.running):,} jobs on {core.cluster.gpus - core.room.free_gpus:,} GPUs"
+    name = f"sia, a round of {SIA_JOBS:,} jobs on {SIA_CLUSTER}"
+    yield Figure(name, median(took[10:]), SIA_LIMIT_MS, "CPU ms", note)
+    yield Figure(f"{name}: from the best, at most", max(gaps), SIA_GAP, "%", f"{len(gaps)} rounds")
 
 
 def afs() -> Iterator[Figure]:

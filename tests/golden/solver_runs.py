@@ -125,6 +125,8 @@ RUNS = (
     SolverRun("pollux", {"power": -2.0}, "typed"),
     SolverRun("vaibhav", {}, "adaptive"),
     SolverRun("optimus", {}, "learning"),
+    SolverRun("sia", {}, "adaptive"),
+    SolverRun("sia", {}, "typed"),
 )
 
 

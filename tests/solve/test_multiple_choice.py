@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from dovetail.solve import multiple_choice
-from dovetail.solve.multiple_choice import Choice, best_choice
+from dovetail.solve.multiple_choice import Choice, _Swaps, best_choice
 from dovetail.solve.time_shares import Matrix, Vector
 
 
@@ -168,6 +168,15 @@ def test_sias_example_gives_the_fast_one_to_the_job_that_gains() -> None:
     assert found.pick.tolist() == [1, 0]
     assert found.value == pytest.approx(-1.5)
     assert found.gap == pytest.approx(0.0, abs=1e-9)
+
+
+def test_rows_do_not_move_to_and_fro_between_two_pools_that_are_overfilled() -> None:
+    """A move that relieves one and burdens the other as much helps nothing, whatever rounding says."""
+    use, capacity = np.array([[1.0, 0.0], [0.0, 1.0], [0.0, 0.0]]), np.array([32.0, 32.0])
+    pick = np.repeat([0, 1], [35, 33])
+    swaps = _Swaps(use, capacity, np.array([0.1, 0.1]), np.tile([0.0, 0.0, 0.5], (68, 1)), pick)
+    swaps.fit()
+    assert np.bincount(swaps.pick).tolist() == [32, 32, 4]
 
 
 def test_plenty_is_given_to_all() -> None:

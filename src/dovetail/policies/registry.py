@@ -58,6 +58,7 @@ POLICIES: Registry[Policy] = Registry(
         "optimus": "dovetail.policies.optimus:optimus",
         "singularity": "dovetail.policies.singularity:singularity",
         "aonline": "dovetail.policies.aonline:aonline",
+        "sia": "dovetail.policies.sia:sia",
     },
     plugins="dovetail.policies",
     remedy="install its plug-in where it is to decide, or name a file: FILE.py:FUNCTION",

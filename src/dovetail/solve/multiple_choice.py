@@ -46,7 +46,7 @@ SAMPLE = 250  # rows, spread evenly, from which the first prices are found if th
 ROUNDS = 400  # evaluations of D at most; the bound is valid whenever we stop
 CLOSE = 1e-7  # relative: prices are good enough when the tangents promise no more than this
 SLIP = 1e-9  # relative to capacity: how far float sums may overfill
-BEAM = 200  # ways kept while repairing
+BEAM = 200  # ways kept while repairing, if not said otherwise
 CORE = 120  # rows considered while repairing
 
 
@@ -66,12 +66,14 @@ def best_choice(
     *,
     none: npt.ArrayLike = 0.0,
     exact: bool = False,
+    beam: int = BEAM,
 ) -> Choice:
     """Pick a configuration, or none, for every row: within capacity, and close to the largest total value.
 
     value[i, c] may be negative; -inf forbids c to row i. `none` is the value of a row without configuration,
     one number or one for each row. It is finite, so there is always a feasible choice. `exact` uses a MIP
-    solver, which may take seconds for hundreds of rows and minutes for thousands.
+    solver, which may take seconds for hundreds of rows and minutes for thousands. `beam` is how many ways are
+    kept while repairing: fewer take less time.
     """
     V, U, cap, base = _checked(value, use, capacity, none)
     fits = (U - cap <= SLIP * (1 + cap)).all(axis=1)
@@ -90,7 +92,7 @@ def best_choice(
         favourite[favourite == len(U) - 1] = -1
         return _choice(favourite, V, base, gained)
     prices, above, mixed = _prices(gain, U, cap)
-    pick, lacks = _repaired(gain, U, cap, prices, above, mixed)
+    pick, lacks = _repaired(gain, U, cap, prices, above, mixed, beam)
     gained = float(gain[np.arange(len(V)), pick].sum())
     pick[pick == len(U) - 1] = -1
     return _choice(pick, V, base, gained + lacks)
@@ -265,7 +267,7 @@ class _Tangents:
 
 
 def _repaired(
-    gain: Matrix, U: Matrix, cap: Vector, prices: Vector, above: float, mixed: IntVector
+    gain: Matrix, U: Matrix, cap: Vector, prices: Vector, above: float, mixed: IntVector, beam: int
 ) -> tuple[IntVector, float]:
     """A feasible choice, and how much more any other could gain at most.
 
@@ -286,7 +288,7 @@ def _repaired(
         return lacks, swaps.pick
 
     lacks, pick = fitted(mixed)
-    pick, least = _core(U, cap, prices, loss, favourite, pick, lacks)
+    pick, least = _core(U, cap, prices, loss, favourite, pick, lacks, beam)
     lacks, pick = fitted(pick)
     return pick, max(0.0, lacks - least) + rounding
 
@@ -331,20 +333,27 @@ class _Swaps:
         self._refresh(to)
 
     def fit(self) -> None:
-        """Until no pool is overfilled, make the move with the least loss for the overfill it removes."""
+        """Until no pool is overfilled, make the move with the least loss for the overfill it removes.
+
+        Every step removes some, more than rounding could pretend: so there is an end.
+        """
         weight = 1 / np.maximum(self._cap, 1e-300)
         while (over := np.maximum(0.0, -self._left - self._slip)).any():
             after = np.maximum(0.0, self._takes - self._left - self._slip)
             relief = ((over - after) * weight).sum(axis=2)
-            useful = (relief > 0) & np.isfinite(self._cost)
+            useful = (relief > 1e-12 * (over * weight).sum()) & np.isfinite(self._cost)
             score = np.full(relief.shape, np.inf)
             score[useful] = np.maximum(0.0, self._cost[useful]) / relief[useful]
             at, to = divmod(int(score.argmin()), len(self._U))
             drop = -self._takes[at, to]
             eases = (over > 0) & (drop > 0)
             most = float(np.ceil(over[eases] / drop[eases]).min())
+            most = max(1.0, most - 1)
+            after_all = np.maximum(0.0, most * self._takes[at, to] - self._left - self._slip)
+            if ((over - after_all) * weight).sum() <= 0:  # another pool would be overfilled by as much
+                most = 1.0
             next_best = np.partition(score, 1, axis=None)[1]
-            self._move(at, to, max(1.0, most - 1), float(next_best * relief[at, to]))
+            self._move(at, to, most, float(next_best * relief[at, to]))
 
     def fill(self) -> None:
         """While a row can get a better configuration within the capacity left, make the best such move."""
@@ -364,7 +373,14 @@ class _Swaps:
 
 
 def _core(
-    U: Matrix, cap: Vector, prices: Vector, loss: Matrix, favourite: IntVector, pick: IntVector, limit: float
+    U: Matrix,
+    cap: Vector,
+    prices: Vector,
+    loss: Matrix,
+    favourite: IntVector,
+    pick: IntVector,
+    limit: float,
+    beam: int,
 ) -> tuple[IntVector, float]:
     """A choice nearer to the bound than `pick`, which is `limit` below it, if one is found.
 
@@ -405,11 +421,11 @@ def _core(
         order = np.lexsort((losses, np.round(times(states, axis), 7)))
         differs = (np.abs(states[order[1:]] - states[order[:-1]]) > slip).any(axis=1)
         keep = order[np.concatenate(([True], differs))]
-        if len(keep) > BEAM:
+        if len(keep) > beam:
             promise = losses[keep] + 0.5 * times(np.abs(states[keep]), prices)
             by = np.argsort(promise, kind="stable")
-            least = min(least, float(losses[keep[by[BEAM:]]].min()))
-            keep = keep[by[:BEAM]]
+            least = min(least, float(losses[keep[by[beam:]]].min()))
+            keep = keep[by[:beam]]
         states, losses, came, took = states[keep], losses[keep], came[keep], took[keep]
         trail.append((came, took))
         to_come -= away[row]
