@@ -16,7 +16,7 @@ from dovetail.control.store import Store
 from dovetail.model.units import SECOND
 
 HOUR = 3_600.0
-NEW = ("wait_time", "wait_at_start", "waiting_since", "preempted_by")
+NEW = ("wait_time", "wait_at_start", "waiting_since", "preempted_by", "gpus_least", "held_load", "held_since")
 SLACK = 120.0  # seconds that the test itself may take, beside hours
 
 
