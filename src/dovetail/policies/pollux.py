@@ -16,6 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from dovetail.mechanisms.order.keys import arrival
+from dovetail.mechanisms.resize.reallocations import Past, remembered, restart_factor
 from dovetail.model.chance import chance
 from dovetail.model.estimate import alike, task_range
 from dovetail.model.grant import Spots, lowest
@@ -26,7 +27,6 @@ from dovetail.solve.allocation_search import Floats, Ints, Mask, Problem, found
 
 QUIET = 5  # rounds until the next search, if the last one changed nothing and nothing happens
 NO_GPUS = "the search found no GPUs for it"
-Past = dict[str, tuple[int, int]]  # by job: the most GPUs that it has had, and how often it was reallocated
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +93,7 @@ class Pollux:
         changed = _enact(plan, [mine[i] for i in rows], matrix[rows], held)
         if mine:
             plan.review_at = (view.now // self.quantum + (1 if changed else QUIET)) * self.quantum
-        plan.memory = Memory(view.now, plan.review_at, _remembered(mine, held, last.past))
+        plan.memory = Memory(view.now, plan.review_at, remembered(mine, held, last.past))
         return plan
 
     def _problem(
@@ -126,7 +126,7 @@ class Pollux:
             np.array([least for least, _ in bounds], dtype=np.int64),
             np.array([most for _, most in bounds], dtype=np.int64),
             _speedups(view, jobs, bounds, kinds, gpus),
-            np.array([self.factor(job, view.now, past) for job in jobs]),
+            np.array([restart_factor(job, view.now, past, self.delta) for job in jobs]),
         )
 
     def bounds(self, job: JobView, past: Past, has: int, gpus: int) -> tuple[int, int]:
@@ -134,14 +134,6 @@ class Pollux:
         least, most = task_range(job.shape, job.traits)
         had, _ = past.get(job.id, (0, 0))
         return least, max(least, has, min(most, _twice(max(had, has), gpus)))
-
-    def factor(self, job: JobView, now: int, past: Past) -> float:
-        """What is left of the speed-up of a job that is reallocated: little if it is young or was often."""
-        if job.spots is None:
-            return 1.0
-        age = now - job.arrived_at
-        _, restarts = past.get(job.id, (0, 0))
-        return max(0.0, (age - restarts * self.delta) / (age + self.delta))
 
 
 def _twice(had: int, gpus: int) -> int:
@@ -246,14 +238,3 @@ def _enact(plan: Plan, jobs: Sequence[JobView], matrix: Ints, held: dict[str, Sp
         else:
             plan.start(job, spots)
     return changed
-
-
-def _remembered(jobs: Sequence[JobView], held: dict[str, Spots], past: Past) -> Past:
-    memory: Past = {}
-    for job in jobs:
-        most, restarts = past.get(job.id, (0, 0))
-        now = job.spots or ()
-        again = bool(held[job.id]) and now != held[job.id]
-        gpus = sum(devices.bit_count() for _, devices, *_ in now)
-        memory[job.id] = max(most, gpus), restarts + again
-    return memory
