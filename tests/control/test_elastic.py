@@ -10,9 +10,15 @@ from tests.control.harness import commanded, eventually
 from typer.testing import CliRunner, Result
 
 from dovetail.cli.main import app
+from dovetail.control.commands import cancel
 from dovetail.control.launching import shares_of
+from dovetail.control.request import parse_request
+from dovetail.control.serve import Wanted, plane_up
+from dovetail.control.submission import submit
+from dovetail.control.tokens import Caller
 from dovetail.engines.contract import NodeShare
 from dovetail.model.cluster import parse_cluster
+from dovetail.model.grant import devices_of
 from dovetail.model.job import gang
 
 
@@ -139,3 +145,37 @@ def test_an_elastic_job_grows_and_shrinks_and_loses_no_step(tmp_path: Path) -> N
         total = client.connection.get("/report", {"by": "tenant"})["total"]["gpu_hours"]
         both = ended.gpu_seconds + client.job_info(other).gpu_seconds
         assert abs(total * 3600 - both) < 1.0, "the report counts what was held when"
+
+
+def test_a_speed_is_measured_for_the_gpus_that_an_elastic_job_has(tmp_path: Path) -> None:
+    wanted = Wanted(folder=tmp_path / "s", virtual="1x4:A100", port=1, policy="afs")
+    with plane_up(wanted) as up:
+        body = {
+            "run": "sleep 60",
+            "model": "bert",
+            "resources": {"gpus": "1..4"},
+            "checkpoint": {"grace": "1s"},
+        }
+        caller = Caller("t", "red", "ann", "user")
+        ids = [submit(up.plane, caller, parse_request(body), body).id for _ in range(2)]
+
+        def shared() -> list[int]:
+            held: list[int] = up.plane.ask(lambda state, now: _held(state, ids))
+            return held if len(held) == 2 and sum(held) == 4 else []
+
+        _, gpus = eventually(shared)
+
+        def report(state: Any, now: int) -> list[float]:
+            record = state.ledger.index.records[ids[1]]
+            state.reports._take(record, [{"steps_per_second": 5.0}], state.ledger, now)
+            return [job.rate for job in state.ledger.core.jobs.values()]
+
+        rates = up.plane.change(report)
+        assert [(row["gpus"], row["rate"]) for row in up.plane.store.speeds()] == [(gpus, 5.0)]
+        assert up.plane.ask(lambda state, now: [job.rate for job in state.ledger.core.jobs.values()]) == rates
+        cancel(up.plane, ids)
+
+
+def _held(state: Any, ids: list[str]) -> list[int]:
+    jobs = [state.ledger.core.jobs.get(id) for id in ids]
+    return [devices_of(job.spots or ()) for job in jobs if job is not None and job.started]

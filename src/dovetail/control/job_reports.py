@@ -1,7 +1,8 @@
 """Reports of running jobs: their progress for users, their speeds for the throughput matrix.
 
 The core takes a speed as a rate against the job's reference run. A job that only reports steps per second has
-no reference run, so the GPU type on which its model was measured first counts as rate 1.
+no reference run, so the GPU type on which its model was measured first, with as many GPUs as the job asks
+for, counts as rate 1.
 
 A report with a loss and an epoch goes to the core once in an epoch, for policies that predict when jobs end.
 
@@ -19,6 +20,7 @@ from dovetail.control.report_values import checked_report, is_checkpoint, loss_o
 from dovetail.control.states import State
 from dovetail.control.store import Store
 from dovetail.engines.contract import Engine
+from dovetail.model.grant import devices_of
 
 EVERY = 2.0  # seconds of the wall clock between two reads
 LEAST_CHANGE = 0.05  # a smaller change of the rate is ignored: each one is a step of the journal
@@ -80,7 +82,8 @@ class JobReports:
         kinds = {ledger.core.cluster.nodes[spot[0]].type.name for spot in job.spots if spot[1]}
         if len(kinds) != 1:
             return
-        tenant, model, kind, gpus = key = (record.tenant, record.model, kinds.pop(), record.gpus)
+        held = devices_of(job.spots)  # those of an elastic job change
+        tenant, model, kind, gpus = key = (record.tenant, record.model, kinds.pop(), held)
         mean, count = self._rates.get(key, (0.0, 0))
         count += 1
         mean += (rate - mean) / min(count, 100)  # old measurements fade
@@ -96,8 +99,11 @@ class JobReports:
                 "time": now,
             }
         )
-        first = self._first.setdefault((tenant, model, gpus), kind)
-        against = mean / self._rates[tenant, model, first, gpus][0]  # means, so that noise does not count
+        self._first.setdefault((tenant, model, gpus), kind)
+        first = self._first.get((tenant, model, record.gpus))
+        if first is None:  # an elastic job that has not had what it asks for
+            return
+        against = mean / self._rates[tenant, model, first, record.gpus][0]  # means: noise does not count
         against = min(max(against, FACTORS[0]), FACTORS[1])
         if job.rate > 0 and abs(against / job.rate - 1.0) > LEAST_CHANGE:
             ledger.progressed(record, against, now)
