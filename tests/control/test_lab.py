@@ -26,6 +26,7 @@ from dovetail.model.cluster import parse_cluster
 from dovetail.model.errors import BadOption, InputError, NeverFits, UnknownName
 from dovetail.policies.registry import POLICIES
 from dovetail.solve.device_splits import Splits
+from dovetail.testing.invariants import ACCEPTS, waived
 from dovetail.traces import SHIPPED, load_trace
 
 Json = dict[str, Any]
@@ -167,7 +168,9 @@ def test_every_policy_can_be_tried(live: Live) -> None:
     jobs = [{**job, "tenant": "ab"[i % 2]} for i, job in enumerate(FOUR)]
     for item in live.get("policies", "eve")["items"]:
         question = {"cluster": "2x1", "jobs": jobs, "policy": item["name"]}
-        assert asked(live, "simulate", question)["metrics"]["finished"] == 4, item["name"]
+        finished = asked(live, "simulate", question)["metrics"]["finished"]
+        refuses = ACCEPTS in waived(POLICIES.make(item["name"]), item["name"])
+        assert finished == 4 or (refuses and finished > 0), item["name"]
 
 
 def test_policies_and_traces_are_listed(live: Live) -> None:

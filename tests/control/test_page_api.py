@@ -581,7 +581,7 @@ def test_a_hundred_thousand_attempts_take_little(store: Store) -> None:
     begin = f"n * {6 * SECOND} + (e - 1) * {HOUR}"
     attempt = (
         f"'x' || n, e, '[]', 'X' || (n % 3), 2000, {begin}, {begin} + {HOUR // 2}, NULL, '', '', "
-        f"{HOUR} / e, NULL"
+        f"{HOUR} / e, NULL, NULL"
     )
     with store.transaction() as connection:
         for text in (

@@ -17,7 +17,7 @@ from dovetail.policies.registry import POLICIES
 from dovetail.sim.simulate import simulate
 from dovetail.sim.world import World
 from dovetail.testing.build import job
-from dovetail.testing.invariants import FINISHES, waived
+from dovetail.testing.invariants import ACCEPTS, FINISHES, waived
 
 NAMES = POLICIES.names()
 
@@ -52,6 +52,10 @@ def test_a_policy_is_switched_in_mid_run(before: str, after: str) -> None:
     for _ in simulate(core, world, [*rest, *left]):
         pass
     ended = [name for name, at in zip(world.outcomes.id, world.outcomes.finish, strict=False) if at >= 0]
+    refused = [name for name, how in world.outcomes.end.items() if how == "refused"]
+    waives = waived(POLICIES.make(after), after) | waived(POLICIES.make(before), before)
+    assert not refused or ACCEPTS in waives
+    ended += refused
     if FINISHES not in waived(POLICIES.make(after), after):
         assert sorted(ended) == sorted(item.id for item in jobs)
         assert not core.jobs

@@ -152,8 +152,12 @@ def test_a_page_that_finds_no_place_asks_again(plane: Restartable, open_page: An
     page.route("**/api/v1/prices*", answer)
     page.goto(f"{plane.url}/#/history")
     expect(page.locator("[data-test=totals]")).to_be_visible()
-    expect(page.get_by_role("alert")).to_have_count(0)
+    for _ in range(300):  # the other answer is asked for again after its own pause
+        if max(left.values()) < 0:
+            break
+        page.wait_for_timeout(100)
     assert max(left.values()) < 0
+    expect(page.get_by_role("alert")).to_have_count(0)
 
 
 def test_a_kept_token_signs_in_once_the_plane_answers(plane: Restartable, open_page: Any, watch: Any) -> None:

@@ -89,9 +89,9 @@ def test_the_dependencies_take_at_most_150_megabytes() -> None:
     assert total <= 150e6, f"{total / 1e6:.1f} MB, most of it {largest}"
 
 
-def test_the_wheel_takes_at_most_11_megabytes(installed: Path) -> None:
+def test_the_wheel_takes_at_most_12_megabytes(installed: Path) -> None:
     total = size_in(installed)
-    assert total <= 11e6, f"{total / 1e6:.1f} MB"
+    assert total <= 12e6, f"{total / 1e6:.1f} MB"
 
 
 def test_dovetail_and_all_it_requires_take_at_most_150_mebibytes(installed: Path) -> None:

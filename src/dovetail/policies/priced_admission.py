@@ -28,6 +28,7 @@ from dovetail.mechanisms.rounds.slot_schedules import (
     stays,
     tasks_in,
 )
+from dovetail.model.cluster import Cluster
 from dovetail.model.estimate import task_range
 from dovetail.model.grant import nodes_of
 from dovetail.model.topology import fewest_nodes
@@ -100,7 +101,7 @@ class PricedAdmission:
                 if book.lost(job):
                     book.reschedule(job)
                 continue
-            if job.id in book.unscheduled or not may_be_scheduled(job):
+            if job.id in book.unscheduled or not may_be_scheduled(view.cluster, job):
                 continue
             by = book.admit(job)
             if by is not None:
@@ -356,9 +357,13 @@ def due_of(job: JobView, slot: int, patience: float) -> int:
     return job.arrived_at + round(patience * job.estimate) + slot
 
 
-def may_be_scheduled(job: JobView) -> bool:
-    """Whether whole GPUs over time are all that a job needs."""
-    shape = job.shape
+def may_be_scheduled(cluster: Cluster, job: JobView) -> bool:
+    """Whether whole GPUs over time are all that a job needs, and no limit of its tenant can be in the way."""
+    shape, tenants = job.shape, cluster.tenants
+    if tenants and any(
+        name in tenants and tenants[name].limit is not None for name in cluster.line(job.tenant)
+    ):
+        return False
     return may_be_stopped(job) and shape.exclusive and not (shape.roles or shape.partition)
 
 
