@@ -187,10 +187,11 @@ def test_a_deposed_leader_cannot_write_nor_hide_the_end_of_a_job(
     assert leads(tmp_path, "one")  # it does not know yet
 
     # A job of the new leader ends while that one looks away: the old one sees it, and must leave it alone.
-    job = submitted(tmp_path, "two", "abrupt")
+    job = submitted(tmp_path, "two", "until")
     harness.eventually(lambda: f"begin {job} " in (tmp_path / "traces" / "trace").read_text())
     harness.eventually(lambda: state_of(url, job) == "running")
     os.kill(nursery.pids["two"], signal.SIGSTOP)
+    all_go(tmp_path)
     harness.eventually((tmp_path / "attempts" / job / "1" / "exit.json").exists)
     time.sleep(2.5)
     os.kill(nursery.pids["two"], signal.SIGCONT)
