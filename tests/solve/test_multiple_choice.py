@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from dovetail.solve import multiple_choice
-from dovetail.solve.multiple_choice import Choice, _Swaps, best_choice
+from dovetail.solve.multiple_choice import Choice, _Swaps, _Tangents, best_choice
 from dovetail.solve.time_shares import Matrix, Vector
 
 
@@ -232,3 +232,12 @@ def test_no_solver_is_loaded_before_it_is_asked() -> None:
     loaded = f"import sys, {modules}; print({{'highspy', 'scipy'}} & set(sys.modules))"
     done = subprocess.run([sys.executable, "-c", loaded], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "set()"
+
+
+def test_what_rounding_leaves_of_a_capacity_is_no_slope() -> None:
+    """A pool that is used up but for 1e-12: HiGHS takes no such coefficient without a warning."""
+    model = _Tangents(np.array([1.0, 1.0]))
+    model.add(np.array([0.5, 0.5]), 2.0, np.array([1e-12, -1.0]))
+    prices, height = model.lowest(np.zeros(2), np.ones(2))
+    assert prices[1] == 1.0
+    assert height == pytest.approx(1.5)

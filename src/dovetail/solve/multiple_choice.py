@@ -45,6 +45,7 @@ IntVector = npt.NDArray[np.int64]
 SAMPLE = 250  # rows, spread evenly, from which the first prices are found if there are many more
 ROUNDS = 400  # evaluations of D at most; the bound is valid whenever we stop
 CLOSE = 1e-7  # relative: prices are good enough when the tangents promise no more than this
+TINY = 1e-8  # a slope that is none: HiGHS leaves out coefficients below 1e-9, with a warning
 SLIP = 1e-9  # relative to capacity: how far float sums may overfill
 BEAM = 200  # ways kept while repairing, if not said otherwise
 CORE = 120  # rows considered while repairing
@@ -248,9 +249,11 @@ class _Tangents:
         )
 
     def add(self, at: Vector, height: float, slope: Vector) -> None:
+        slope = np.where(np.abs(slope) > TINY, slope, 0.0)  # the rest of a subtraction; HiGHS warns of it
         row = np.concatenate(([1.0], -slope))
         least = height - dot(slope, at)
-        highs.taken(self._solver.addRow(least, np.inf, len(row), self._index, row), self.ASKED)
+        some = np.flatnonzero(row)
+        highs.taken(self._solver.addRow(least, np.inf, len(some), self._index[some], row[some]), self.ASKED)
 
     def lowest(self, least: Vector, most: Vector) -> tuple[Vector, float]:
         highs.taken(self._solver.changeColsBounds(len(least), self._index[1:], least, most), self.ASKED)
