@@ -11,11 +11,13 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import psycopg
 import pytest
 import sqlalchemy as sa
 from tests.conftest import chaos_seed
 from tests.control import harness
 
+from dovetail.control import store as store_module
 from dovetail.control.election import KEY
 from dovetail.control.store import Batch, Deposed, Store, url_of
 
@@ -239,6 +241,31 @@ def test_a_term_ends_for_good(database: Callable[[], str]) -> None:
         new.keep("clock", "{}")
         new.commit(Batch())
         assert old.leader() == "http://new"
+    finally:
+        old.close()
+        new.close()
+
+
+def test_a_leader_that_is_stopped_between_two_statements_is_replaced(
+    database: Callable[[], str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Statements that a driver sends together: the session is not idle, and its lock would stay."""
+    monkeypatch.setattr(store_module, "LONGEST_PAUSE_MS", 1_000)
+    url = url_of(database(), Path())
+    old, new = Store(url), Store(url)
+    try:
+        old.migrate()
+        old.lead("http://old")
+        raw = psycopg.connect(url.replace("postgresql+psycopg", "postgresql"), autocommit=True)
+        raw.execute("BEGIN")
+        raw.execute("SET LOCAL idle_in_transaction_session_timeout = 1000")
+        raw.pgconn.enter_pipeline_mode()
+        raw.pgconn.send_query_params(b"SELECT value FROM meta WHERE key = 'leader' FOR SHARE", None)
+        raw.pgconn.send_flush_request()
+        while raw.pgconn.flush():
+            pass
+        harness.eventually(lambda: new.lead("http://new"), "that the new one leads")
+        raw.pgconn.finish()
     finally:
         old.close()
         new.close()

@@ -206,7 +206,8 @@ class Store:
             except sa.exc.DBAPIError as error:
                 if getattr(error.orig, "sqlstate", "") != LOCK_NOT_AVAILABLE:
                     raise
-                connection.rollback()  # the leader hangs in a commit, which the database ends soon
+                connection.rollback()  # the leader hangs in a commit
+                self._end_hanging()
                 return False
             last = json.loads(rows[LEADER])["term"] if LEADER in rows else 0
             if after is not None and last != after:
@@ -228,6 +229,15 @@ class Store:
                 connection.execute(_BEGIN_LEASE, {"term": term, "lease": lease})
         self.term = term
         return True
+
+    def _end_hanging(self) -> None:
+        """End the sessions that have kept a row of `meta` locked for too long.
+
+        The database does so itself, but not with a session that was stopped between two statements that its
+        driver sends together: that one does not count as idle.
+        """
+        with self.transaction() as connection:
+            connection.execute(_END_HANGING, {"pause": LONGEST_PAUSE_MS / 1_000})
 
     def renewed(self, connection: Connection, term: int, lease: float) -> bool:
         """Renew the lease of a term; False if that term is over. For any thread, with its own connection."""
@@ -585,6 +595,12 @@ _ACTIVE_JOBS = (
 )
 _LEADER_LOCKED = sa.select(tables.meta.c.value).where(tables.meta.c.key == LEADER).with_for_update(read=True)
 _DATABASE_CLOCK = sa.text("SELECT extract(epoch FROM clock_timestamp())")
+_END_HANGING = sa.text(
+    "SELECT pg_terminate_backend(pid) FROM pg_stat_activity JOIN pg_locks USING (pid) "
+    f"WHERE relation = '{tables.meta.name}'::regclass AND mode IN ('RowShareLock', 'RowExclusiveLock') "
+    "AND granted AND pid <> pg_backend_pid() "
+    "AND xact_start < clock_timestamp() - make_interval(secs => cast(:pause AS double precision))"
+)
 _LEASE_VALUE = (
     "json_build_object('term', cast(:term AS bigint), "
     "'until', extract(epoch FROM clock_timestamp()) + cast(:lease AS double precision))::text"
