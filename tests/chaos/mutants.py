@@ -90,8 +90,8 @@ def _does_not_wait_for_the_end() -> Patched:
 def _gives_the_first_devices() -> Patched:
     shares_of = launching.shares_of
 
-    def first(spots: Any, shape: Any, cluster: Any, names: Any) -> Any:
-        shares = shares_of(spots, shape, cluster, names)
+    def first(spots: Any, shape: Any, cluster: Any, names: Any, **more: Any) -> Any:
+        shares = shares_of(spots, shape, cluster, names, **more)
         return tuple(replace(s, devices=names[s.node][: len(s.devices)]) for s in shares)
 
     return launching, "shares_of", first
