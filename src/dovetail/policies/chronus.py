@@ -15,7 +15,7 @@ import numpy as np
 
 from dovetail.mechanisms.order.keys import arrival
 from dovetail.mechanisms.place.gpu_types import load_by_type
-from dovetail.mechanisms.preempt.stopping import must_keep_running
+from dovetail.mechanisms.preempt.stopping import may_be_stopped, must_keep_running
 from dovetail.mechanisms.rounds.active_jobs import gpu_jobs, start_cpu_jobs
 from dovetail.mechanisms.rounds.leases import speeds_of
 from dovetail.model.grant import Spots, nodes_of
@@ -217,11 +217,6 @@ class Book:
 
 
 fast_check: Check = backwards
-
-
-def may_be_stopped(job: JobView) -> bool:
-    """Whether a job can run in leases: it may be preempted, and saves its work when it is."""
-    return job.traits.preemptible and job.traits.checkpoint.on_stop
 
 
 def rounded(job: JobView, node: int) -> int:

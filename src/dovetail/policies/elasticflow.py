@@ -18,6 +18,7 @@ from typing import Literal, NamedTuple
 
 from dovetail.mechanisms.allocate.sizes import capacity
 from dovetail.mechanisms.order.keys import arrival
+from dovetail.mechanisms.preempt.stopping import may_be_stopped
 from dovetail.mechanisms.resize.resizing import held_tasks
 from dovetail.mechanisms.rounds.active_jobs import gpu_jobs, start_cpu_jobs
 from dovetail.model.estimate import alike, task_range
@@ -293,11 +294,6 @@ class Book:
         speed = self.curve(job).speeds[0] if job.spots is None else job.rate or 1.0
         left = (job.remaining_at(now) or OVERDUE) + job.traits.checkpoint.restore * bool(job.epoch)
         return Segment(now, now + ceil(left / speed) + PADDING, gpus)
-
-
-def may_be_stopped(job: JobView) -> bool:
-    """Whether a job can get fewer GPUs later: it may be preempted, and saves its work when it is."""
-    return job.traits.preemptible and job.traits.checkpoint.on_stop
 
 
 def levels(job: JobView) -> Iterator[int]:

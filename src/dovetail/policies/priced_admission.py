@@ -18,6 +18,7 @@ import numpy as np
 
 from dovetail.mechanisms.order.keys import arrival
 from dovetail.mechanisms.place.gpu_types import of_types
+from dovetail.mechanisms.preempt.stopping import may_be_stopped
 from dovetail.mechanisms.rounds.active_jobs import gpu_jobs, start_cpu_jobs
 from dovetail.mechanisms.rounds.slot_schedules import (
     Stays,
@@ -34,7 +35,6 @@ from dovetail.model.grant import nodes_of
 from dovetail.model.topology import fewest_nodes
 from dovetail.model.units import MINUTE
 from dovetail.model.view import JobView, Order, Plan, View
-from dovetail.policies.elasticflow import may_be_stopped
 from dovetail.solve.priced_schedules import (
     Floats,
     Ints,

@@ -14,6 +14,7 @@ from math import inf
 
 from dovetail.mechanisms.place.defragmentation import start_by_moving
 from dovetail.mechanisms.place.placement import packed, scattered
+from dovetail.mechanisms.preempt.stopping import may_be_stopped
 from dovetail.mechanisms.queue.reviews import review_by
 from dovetail.mechanisms.quota.gpu_fraction import Period, lasts
 from dovetail.mechanisms.resize.resizing import held_tasks, start
@@ -154,8 +155,7 @@ class _Decision:
 
     def _may_move(self, job: JobView) -> bool:
         """A job moves if no work is lost, and if it has done work for a spell."""
-        at_once = job.traits.preemptible and job.traits.checkpoint.on_stop
-        return at_once and self._settled(job)
+        return may_be_stopped(job) and self._settled(job)
 
     def _settled(self, job: JobView) -> bool:
         return self.view.now - job.live_at >= self.policy.spell

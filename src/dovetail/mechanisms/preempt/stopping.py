@@ -5,6 +5,11 @@ from __future__ import annotations
 from dovetail.model.view import JobView
 
 
+def may_be_stopped(job: JobView) -> bool:
+    """Whether a job can get fewer GPUs later, or none: it is preemptible, and saves its work then."""
+    return job.traits.preemptible and job.traits.checkpoint.on_stop
+
+
 def must_keep_running(job: JobView, now: int) -> bool:
     """Whether a running job must not be stopped now: it is not preemptible, or this start would be lost.
 
