@@ -43,21 +43,23 @@ class EstimateErrors:
         >>> EstimateErrors.parsed("noise=0.2,cold", seed=1)
         EstimateErrors(noise=0.2, bias=1.0, cold=True, seed=1)
         """
-        found: dict[str, float | bool] = {}
+        figures, cold = {"noise": 0.0, "bias": 1.0}, False
+        given = set[str]()
         for part in text.split(","):
             name, equals, value = (word.strip() for word in part.partition("="))
-            if name in found:
+            if name in given:
                 raise ValueError(f"{name} is given twice")
+            given.add(name)
             if name == "cold" and not equals:
-                found[name] = True
-            elif name in ("noise", "bias") and equals:
+                cold = True
+            elif name in figures and equals:
                 try:
-                    found[name] = float(value)
+                    figures[name] = float(value)
                 except ValueError:
                     raise ValueError(f"{name} is a number, not {value!r}") from None
             else:
                 raise ValueError(f"{part.strip()!r} is not noise=X, bias=X or cold; write noise=0.2,bias=1.5")
-        return cls(seed=seed, **found)  # type: ignore[arg-type]  # each name has the values of its field
+        return cls(figures["noise"], figures["bias"], cold, seed)
 
     def told(self, jobs: Sequence[Job]) -> Sequence[Job]:
         """The jobs with the durations that policies are told."""
