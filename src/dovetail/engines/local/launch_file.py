@@ -9,7 +9,7 @@ import shlex
 from collections.abc import Collection
 from dataclasses import asdict, fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from dovetail.engines.contract import Launch, NodeShare
 from dovetail.engines.local.attempt_files import CHECKPOINTS, LARGEST_LAUNCH, LAUNCH, LOGS, RUN
@@ -19,7 +19,7 @@ from dovetail.engines.local.environment import inherited, processes
 from dovetail.engines.local.json_files import check_shape, read_json, sync, write_json
 
 if TYPE_CHECKING:
-    from dovetail.engines.local.attempt_files import ResizeFile
+    from dovetail.engines.local.attempt_files import ProcessEntry, ResizeFile
 
 SHELL = "/bin/bash"
 
@@ -97,7 +97,7 @@ def resize_order(
         "number": number,
         "term": term,
         "shares": [asdict(share) for share in shares],
-        "processes": entries,  # type: ignore[typeddict-item]
+        "processes": entries,
         "groups": [
             groups(limits, group_name(folder, job, epoch, node), share.cpus, share.memory)
             for node, share in enumerate(shares)
@@ -137,12 +137,15 @@ def argv(launch: Launch) -> list[str]:
     return [SHELL, "-c", f"set -e\neval {shlex.quote(launch.setup)}\nset +e\n{rest}"]
 
 
-def _process_entries(launch: Launch, folder: Path, cwd: str, port: int) -> list[dict[str, Any]]:
-    entries = []
+def _process_entries(launch: Launch, folder: Path, cwd: str, port: int) -> list[ProcessEntry]:
+    entries: list[ProcessEntry] = []
     for process in processes(launch, folder / RUN, port):
         default = folder / ("output.log" if process.rank == 0 else f"output.{process.rank}.log")
         entries.append({
-            **process._asdict(),
+            "rank": process.rank,
+            "share": process.share,
+            "node": process.node,
+            "env": process.env,
             "own_output": not launch.output,
             "output": _file_name(launch.output, cwd, process.node, process.rank) or str(default),
             "error": _file_name(launch.error, cwd, process.node, process.rank),
